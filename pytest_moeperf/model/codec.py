@@ -23,7 +23,7 @@ def from_plain(kind: type[T], data: Any) -> T:
     import msgspec
 
     try:
-        return msgspec.convert(data, kind, dec_hook=_list_to_array)
+        return msgspec.convert(data, kind)
     except msgspec.ValidationError as error:
         raise ValueError(str(error)) from None
 
@@ -32,9 +32,3 @@ def _array_to_list(value: Any) -> Any:
     if isinstance(value, array):
         return value.tolist()
     raise TypeError(f"{type(value).__name__} is not a model value")
-
-
-def _list_to_array(kind: type, data: Any) -> Any:
-    if getattr(kind, "__origin__", kind) is array:
-        return array("q", data)
-    raise TypeError(f"{kind!r} is not a model type")

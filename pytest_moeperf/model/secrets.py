@@ -1,8 +1,8 @@
 """Take secrets out of anything that is about to be written or shown: texts, mappings, command lists.
 
 Two ways, both always on: what a value is called (``api_key``, ``HF_TOKEN``, ``Authorization``, ``--api-key X``, the
-password of a URL) and what it looks like (``hf_...``, ``sk-...``, ``ghp_...``). A caller that knows the very values (its own
-environment, the key that it passed to a server) names them too, and they go wherever they stand.
+password of a URL) and what it looks like (``hf_...``, ``sk-...``, ``ghp_...``). A caller that knows the very values
+(its own environment, the key that it passed to a server) names them too, and they go wherever they stand.
 """
 
 from __future__ import annotations

@@ -2,10 +2,11 @@
 
     python tests/e2e/sglang_env.py        # the last line of stdout is the path of the environment's interpreter
 
-The environment is a virtual environment of its own: SGLang's packages must not meet the ones of pytest. It takes minutes
-and about 6.5 GB to make, so it is kept outside the checkout and shared by every checkout with the same requirements: in
-``$MOEPERF_SGLANG_CACHE``, or ``~/.cache/pytest-moeperf`` (``$XDG_CACHE_HOME`` is honoured), in a folder named after a hash
-of all that went into it. Folders of other hashes are left alone; delete them when disk is short.
+The environment is a virtual environment of its own: SGLang's packages must not meet the ones of pytest. It takes
+minutes and about 6.5 GB to make, so it is kept outside the checkout and shared by every checkout with the same
+requirements: in ``$MOEPERF_SGLANG_CACHE``, or ``~/.cache/pytest-moeperf`` (``$XDG_CACHE_HOME`` is honoured), in a
+folder named after a hash of all that went into it. Folders of other hashes are left alone; delete them when disk is
+short.
 
 Packages come by plain pip, so pip's own configuration (index, proxy, certificates) is honoured. Standard library only.
 """

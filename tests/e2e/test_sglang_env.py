@@ -9,6 +9,7 @@ import json
 import subprocess
 import sys
 import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -33,9 +34,9 @@ class FakeBuilder:
     def __call__(self, folder: Path) -> None:
         self.calls += 1
         (folder / "bin").mkdir(parents=True)
+        sglang_env.interpreter(folder).symlink_to(sys.executable)
         if self.fails:
             raise sglang_env.EnvironmentProblem("installing torch failed with exit status 1: pip")
-        sglang_env.interpreter(folder).symlink_to(sys.executable)
 
 
 @pytest.fixture
@@ -119,7 +120,7 @@ def test_an_environment_whose_python_is_gone_is_built_anew(tmp_path: Path, requi
     assert python.exists()
 
 
-def test_two_callers_at_once_build_once(tmp_path: Path, requirements: Path) -> None:
+def test_two_callers_at_once_build_once(tmp_path: Path, requirements: Path, capsys: pytest.CaptureFixture[str]) -> None:
     started, go_on = threading.Event(), threading.Event()
     calls: list[Path] = []
 
@@ -138,9 +139,15 @@ def test_two_callers_at_once_build_once(tmp_path: Path, requirements: Path) -> N
     first.start()
     assert started.wait(30)
     second.start()
+    said = ""
+    give_up_at = time.monotonic() + 30
+    while "waiting for another process" not in said and len(calls) == 1 and time.monotonic() < give_up_at:
+        time.sleep(0.01)
+        said += capsys.readouterr().err
     go_on.set()
     first.join(30)
     second.join(30)
+    assert "waiting for another process" in said
     assert len(calls) == 1
     assert len(found) == 2
     assert found[0] == found[1]

@@ -1,0 +1,80 @@
+"""Uvicorn, with what a simulation needs on top: quiet signals, SGLang's last log line, and faults below HTTP."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+from collections.abc import Generator
+from contextlib import contextmanager
+from typing import Any
+
+import uvicorn
+from starlette.types import ASGIApp, Receive, Scope, Send
+from uvicorn.protocols.http.auto import AutoHTTPProtocol
+
+from pytest_moeperf.engines.simulated.faults import FaultBoard
+from pytest_moeperf.engines.simulated.streams import TRANSPORT
+
+logger = logging.getLogger("simulated")
+
+
+class HttpServer(uvicorn.Server):
+    """Serves ``app`` until ``should_exit`` is set. Signals are the owner's business."""
+
+    def __init__(self, app: ASGIApp, *, host: str, port: int, board: FaultBoard) -> None:
+        super().__init__(
+            uvicorn.Config(
+                app,
+                host=host,
+                port=port,
+                http=_protocol(board),
+                ws="none",
+                lifespan="off",
+                log_config=None,
+                access_log=False,
+                timeout_graceful_shutdown=1,
+            )
+        )
+
+    @contextmanager
+    def capture_signals(self) -> Generator[None, None, None]:
+        """Uvicorn would end with the signal that it caught; a stopped server has to end with code 0."""
+        yield
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Open the port (exits with code 1 where it is taken), then say so as SGLang does."""
+        await super().startup(sockets=sockets)
+        if self.started:
+            logger.info("The server is fired up and ready to roll!")
+
+
+def _protocol(board: FaultBoard) -> type[asyncio.Protocol]:
+    """Uvicorn's protocol class, with connection faults and with the transport in each request's scope."""
+    base: Any = AutoHTTPProtocol
+
+    class FaultyProtocol(base):  # type: ignore[misc]
+        app: ASGIApp
+
+        def connection_made(self, transport: asyncio.Transport) -> None:
+            super().connection_made(transport)
+            inner = self.app
+
+            async def with_transport(scope: Scope, receive: Receive, send: Send) -> None:
+                scope[TRANSPORT] = transport
+                await inner(scope, receive, send)
+
+            self.app = with_transport
+            refuse, slow = board.get("refuse"), board.get("slow_accept")
+            if refuse is not None and len(self.connections) > refuse.number():
+                transport.abort()
+            elif slow is not None:
+                transport.pause_reading()
+                asyncio.get_running_loop().call_later(slow.number(), _resume, transport)
+
+    return FaultyProtocol
+
+
+def _resume(transport: asyncio.Transport) -> None:
+    if not transport.is_closing():
+        transport.resume_reading()

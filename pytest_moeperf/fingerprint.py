@@ -1,0 +1,272 @@
+"""What must be equal for two runs to be comparable, and how two fingerprints differ. Pure; the tables it applies are in
+``model/comparability.py``."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from fnmatch import fnmatchcase
+from typing import Any
+
+from pytest_moeperf.model import comparability as tables
+from pytest_moeperf.model.run import FINGERPRINT_GROUPS, Fingerprint, Plain
+from pytest_moeperf.model.secrets import is_secret_name, known_secrets, scrub_secrets
+from pytest_moeperf.model.verdict import Difference
+
+UNKNOWN = "unknown"
+NOT_SET = "not set"
+CLOSED_LOOP = "none (closed loop)"
+VARIED = "varied"
+"""Server field that names the arguments which the backend's own table sets."""
+
+LONGEST_VALUE = 120
+_BLOCKING_GROUPS = frozenset({"workload", "server", "hardware"})
+_ENV = "env."
+_MODEL = "model."
+
+
+def build_fingerprint(
+    *,
+    workload: Mapping[str, Any],
+    server_info: Mapping[str, Any] | None,
+    env: Mapping[str, str],
+    software: Mapping[str, Any],
+    hardware: Mapping[str, Any],
+    environment: Mapping[str, Any],
+    backend_flags: Sequence[str] = (),
+    model: Mapping[str, Any] | None = None,
+) -> Fingerprint:
+    """The fingerprint of a run, without secrets. What could not be read is left out, which is not the same as None.
+
+    Args:
+        workload: ``Workload.as_fields()``.
+        server_info: the server's own /server_info, resolved arguments at its top level; None: it has none.
+        env: the server's environment; only variables that can matter are recorded.
+        software: versions by name; ``engine`` and ``engine_version`` among them.
+        hardware: of the machine that serves; a CPU-only or simulated server states what it depends on and no more.
+        environment: settings of that machine (governor, kernel, ...), all of them noted.
+        backend_flags: the arguments of the backend's own table, ``--flag=value`` or ``--flag``, ``value``.
+        model: ``name`` and ``config_digest`` of the model, where known.
+    """
+    secrets = known_secrets(env)
+    info = server_info or {}
+    server = _server_fields(info, backend_flags) if server_info is not None else {}
+    for name, value in (model or {}).items():
+        server[_MODEL + name] = value
+    for name, value in env.items():
+        if _is_recorded_env(name):
+            server[_ENV + name] = value
+    versions = dict(software)
+    if versions.get("engine_version") is None and isinstance(info.get("version"), str):
+        versions["engine_version"] = info["version"]
+    groups: dict[str, Mapping[str, Any]] = {
+        "workload": {
+            key: CLOSED_LOOP if key == "request_rate" and value is None else value for key, value in workload.items()
+        },
+        "server": server,
+        "software": versions,
+        "hardware": hardware,
+        "environment": environment,
+    }
+    return Fingerprint(
+        **{group: _plain_fields(fields, secrets, keep_unknown=group == "workload") for group, fields in groups.items()}
+    )
+
+
+def differences(
+    baseline: Fingerprint, here: Fingerprint, *, blocking: Sequence[str] = (), noted: Sequence[str] = ()
+) -> tuple[Difference, ...]:
+    """Every field that is not shown to be equal: blocking ones first, then by name.
+
+    None in a field is unknown and equal to nothing, itself included: a blocking field then blocks. So does a blocking
+    field that only one side has, unless it is a server argument and the engine versions differ: a newer version has
+    other arguments. A group that one side does not have at all is one difference.
+
+    Args:
+        blocking, noted: shell patterns of ``group.field`` that override the tables; ``noted`` wins.
+    """
+    context = _Context(baseline, here, blocking, noted)
+    found = [difference for group in FINGERPRINT_GROUPS for difference in _group_differences(group, context)]
+    return tuple(sorted(found, key=lambda difference: (not difference.blocking, difference.field)))
+
+
+def describe(found: Iterable[Difference]) -> list[str]:
+    """One line for each, which needs no knowledge of the fields' names: ``number of prompts in a run: 40 in the
+    baseline, 10 here``."""
+    lines = []
+    for difference in found:
+        line = f"{label(difference.field)}: {difference.baseline} in the baseline, {difference.here} here"
+        if UNKNOWN in (difference.baseline, difference.here):
+            line += " (what is unknown can't be shown to be equal)"
+        lines.append(line)
+    return lines
+
+
+def label(field: str) -> str:
+    """A field's name for people: a label, a flag, an environment variable, or its own words."""
+    if field in tables.LABELS:
+        return tables.LABELS[field]
+    group, _, name = field.partition(".")
+    if group == "server":
+        if name.startswith(_ENV):
+            return f"the server's environment variable {name.removeprefix(_ENV)}"
+        argument, _, part = name.partition(".")
+        return "--" + argument.replace("_", "-") + (f" ({part})" if part else "")
+    return name.replace("_", " ") if group != "software" else f"{name} version"
+
+
+def argument_names(flags: Sequence[str]) -> tuple[str, ...]:
+    """``("--fp4-gemm-backend=x", "--tp", "8")`` -> ``("fp4_gemm_backend", "tp")``."""
+    names = (flag.split("=", 1)[0].lstrip("-").replace("-", "_") for flag in flags if flag.startswith("--"))
+    return tuple(sorted(set(names)))
+
+
+def _server_fields(info: Mapping[str, Any], backend_flags: Sequence[str]) -> dict[str, Any]:
+    """Resolved arguments, nested ones as dotted names. JSON's null is a known value here: the argument is not set."""
+    fields: dict[str, Any] = {}
+    for name, value in info.items():
+        if not _matches(name, tables.IGNORED_SERVER_ARGS) and not is_secret_name(name):
+            _flatten(name, value, fields)
+    states = info.get("internal_states")
+    if isinstance(states, list) and states and isinstance(states[0], Mapping):
+        effective = states[0].get("effective_max_running_requests_per_dp")
+        if effective is not None:
+            fields["effective_max_running_requests"] = effective
+    if varied := argument_names(backend_flags):
+        fields[VARIED] = " ".join(varied)
+    return fields
+
+
+def _flatten(name: str, value: Any, fields: dict[str, Any]) -> None:
+    if isinstance(value, Mapping):
+        for key, item in value.items():
+            _flatten(f"{name}.{key}", item, fields)
+    else:
+        fields[name] = NOT_SET if value is None else value
+
+
+def _plain_fields(fields: Mapping[str, Any], secrets: Sequence[str], *, keep_unknown: bool) -> dict[str, Plain]:
+    # Scrubbed before anything is cut: half a secret is one.
+    clean = scrub_secrets(dict(fields), known=secrets)
+    return {str(name): _plain(value) for name, value in sorted(clean.items()) if value is not None or keep_unknown}
+
+
+def _plain(value: Any) -> Plain:
+    if value is None or isinstance(value, (bool, int)):
+        return value
+    if isinstance(value, float):
+        return value if math.isfinite(value) else str(value)
+    text = value if isinstance(value, str) else json.dumps(value, sort_keys=True, default=str)
+    if len(text) <= LONGEST_VALUE:
+        return text
+    # Long lists (the batch sizes of CUDA graphs) are compared whole and shown short.
+    size = f"{len(value)} values" if isinstance(value, (list, tuple)) else f"{len(text)} characters"
+    return f"{text[:40]}... ({size}, sha256 {hashlib.sha256(text.encode()).hexdigest()[:12]})"
+
+
+def _is_recorded_env(name: str) -> bool:
+    return (
+        name.startswith(tables.SERVER_ENV_PREFIXES)
+        and not is_secret_name(name)
+        and not _matches(name, tables.IGNORED_ENV)
+    )
+
+
+def _matches(name: str, patterns: Iterable[str]) -> bool:
+    return any(fnmatchcase(name, pattern) for pattern in patterns)
+
+
+class _Context:
+    """Both fingerprints and what the comparison of one field has to know of the others."""
+
+    def __init__(self, baseline: Fingerprint, here: Fingerprint, blocking: Sequence[str], noted: Sequence[str]) -> None:
+        self.baseline, self.here = baseline, here
+        self.blocking, self.noted = tuple(blocking), tuple(noted)
+        self.varied = frozenset(f"{baseline.server.get(VARIED) or ''} {here.server.get(VARIED) or ''}".split())
+        versions = (baseline.software.get("engine_version"), here.software.get("engine_version"))
+        self.other_engine_version = None not in versions and versions[0] != versions[1]
+
+    def is_blocking(self, field: str, *, one_sided: bool) -> bool:
+        if _matches(field, self.noted):
+            return False
+        if _matches(field, self.blocking):
+            return True
+        group, _, name = field.partition(".")
+        if group == "server":
+            return self._server_blocks(name, one_sided=one_sided)
+        if group == "workload":
+            return not _matches(name, tables.NOTED_WORKLOAD)
+        if group == "hardware":
+            return _matches(name, tables.BLOCKING_HARDWARE) and not (name == "driver" and self._same_driver_major())
+        return group == "software" and _matches(name, tables.BLOCKING_SOFTWARE)
+
+    def _server_blocks(self, name: str, *, one_sided: bool) -> bool:
+        if name.startswith(_ENV):
+            return not _matches(name.removeprefix(_ENV), tables.NOTED_ENV)
+        if name.startswith(_MODEL):
+            digests = (
+                self.baseline.server.get(f"{_MODEL}config_digest"),
+                self.here.server.get(f"{_MODEL}config_digest"),
+            )
+            return name != f"{_MODEL}name" or None in digests
+        argument = name.partition(".")[0]
+        if _matches(argument, (*tables.THING_UNDER_TEST, *tables.NOTED_SERVER_ARGS)):
+            return False
+        if one_sided and self.other_engine_version:
+            return False
+        if _matches(argument, tables.WORK_ARGS):
+            cause = tables.IMPLIED_BY.get(argument)
+            return cause is None or self.baseline.server.get(cause) == self.here.server.get(cause)
+        # The rest: defaults that a new version changes are part of the version, a backend's own arguments part of it.
+        return argument not in self.varied and not self.other_engine_version
+
+    def _same_driver_major(self) -> bool:
+        majors = {str(side.hardware.get("driver")).partition(".")[0] for side in (self.baseline, self.here)}
+        return len(majors) == 1 and None not in (self.baseline.hardware.get("driver"), self.here.hardware.get("driver"))
+
+
+def _group_differences(group: str, context: _Context) -> list[Difference]:
+    baseline: dict[str, Plain] = getattr(context.baseline, group)
+    here: dict[str, Plain] = getattr(context.here, group)
+    if not baseline and not here:
+        return []
+    if not baseline or not here:
+        shown = [f"recorded ({len(side)} fields)" if side else UNKNOWN for side in (baseline, here)]
+        is_blocking = group in _BLOCKING_GROUPS and not _matches(group, context.noted)
+        return [Difference(field=group, baseline=shown[0], here=shown[1], blocking=is_blocking)]
+    found = []
+    for name in sorted((baseline.keys() | here.keys()) - {VARIED}):
+        field = f"{group}.{name}"
+        if name in baseline and name in here and _equal(baseline[name], here[name]):
+            continue
+        one_sided = name not in baseline or name not in here
+        found.append(
+            Difference(
+                field=field,
+                baseline=_shown(field, baseline, name, one_sided and context.other_engine_version),
+                here=_shown(field, here, name, one_sided and context.other_engine_version),
+                blocking=context.is_blocking(field, one_sided=one_sided),
+            )
+        )
+    return found
+
+
+def _equal(first: Plain, second: Plain) -> bool:
+    if first is None or second is None:
+        return False
+    if isinstance(first, bool) or isinstance(second, bool) or isinstance(first, str) or isinstance(second, str):
+        return first == second and isinstance(first, bool) == isinstance(second, bool)
+    return math.isclose(first, second, rel_tol=1e-9)
+
+
+def _shown(field: str, side: Mapping[str, Plain], name: str, other_version: bool) -> str:
+    if name in side:
+        value = side[name]
+        return UNKNOWN if value is None else str(value).lower() if isinstance(value, bool) else str(value)
+    if field.startswith(f"server.{_ENV}"):
+        return NOT_SET
+    if field.startswith("server.") and other_version and not name.startswith(_MODEL):
+        return "no such argument in that version"
+    return UNKNOWN

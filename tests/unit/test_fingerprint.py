@@ -1,0 +1,243 @@
+"""Which differences make two runs incomparable, and how they are told."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pytest_moeperf.fingerprint import argument_names, build_fingerprint, describe, differences
+from pytest_moeperf.model.run import Fingerprint
+from pytest_moeperf.model.verdict import Difference
+from pytest_moeperf.model.workload import Workload
+
+SERVER_INFO = Path(__file__).parent.parent / "evidence_logs" / "sglang-0.5.14-cpu" / "server_info.json"
+HARDWARE = {"gpu_name": "NVIDIA H200", "gpu_count": 1, "driver": "580.65.06", "cpu_count": 16, "gpu_power_limit_w": 700}
+
+
+@pytest.fixture
+def server_info() -> dict[str, Any]:
+    loaded: dict[str, Any] = json.loads(SERVER_INFO.read_text("utf-8"))
+    return loaded
+
+
+def fingerprint(info: dict[str, Any] | None, **changes: Any) -> Fingerprint:
+    facts: dict[str, Any] = {
+        "workload": Workload(concurrency=10).as_fields(),
+        "server_info": info,
+        "env": {"SGLANG_USE_CPU_ENGINE": "1", "PATH": "/bin"},
+        "software": {"engine": "sglang", "torch": "2.14.1"},
+        "hardware": HARDWARE,
+        "environment": {"kernel": "6.8.0", "cpu_governor": "performance"},
+    }
+    return build_fingerprint(**facts | changes)
+
+
+def fields(found: tuple[Difference, ...], *, blocking: bool) -> list[str]:
+    return [difference.field for difference in found if difference.blocking is blocking]
+
+
+def test_a_fingerprint_is_equal_to_itself(server_info: dict[str, Any]) -> None:
+    assert differences(fingerprint(server_info), fingerprint(server_info)) == ()
+
+
+def test_it_holds_resolved_arguments_but_no_paths_ports_seeds_or_state(server_info: dict[str, Any]) -> None:
+    server = fingerprint(server_info).server
+    assert server["attention_backend"] == "torch_native"
+    assert server["max_running_requests"] == "not set"
+    assert server["cuda_graph_config.decode.backend"] == "full"
+    assert str(server["cuda_graph_config.prefill.bs"]).endswith(
+        "values, sha256 " + str(server["cuda_graph_config.prefill.bs"])[-13:]
+    )
+    assert (
+        server["effective_max_running_requests"]
+        == server_info["internal_states"][0]["effective_max_running_requests_per_dp"]
+    )
+    assert server["env.SGLANG_USE_CPU_ENGINE"] == "1"
+    for name in ("model_path", "port", "random_seed", "api_key", "log_level", "internal_states", "version", "env.PATH"):
+        assert name not in server
+    assert fingerprint(server_info).software["engine_version"] == "0.5.14"
+
+
+@pytest.mark.parametrize(
+    ("argument", "value"),
+    [
+        ("num_continuous_decode_steps", 16),
+        ("max_running_requests", 64),
+        ("chunked_prefill_size", 4096),
+        ("disable_radix_cache", False),
+        ("attention_backend", "triton"),
+        ("fp4_gemm_runner_backend", "cutlass"),
+        ("tp_size", 8),
+        ("speculative_algorithm", "EAGLE"),
+        ("quantization", "modelopt_fp4"),
+        ("disable_cuda_graph", True),
+        ("sampling_defaults", "openai"),
+    ],
+)
+def test_an_argument_that_changes_the_work_blocks(server_info: dict[str, Any], argument: str, value: object) -> None:
+    found = differences(fingerprint(server_info), fingerprint(server_info | {argument: value}))
+    assert fields(found, blocking=True) == [f"server.{argument}"]
+
+
+@pytest.mark.parametrize(
+    ("argument", "value"),
+    [
+        ("moe_runner_backend", "flashinfer_cutedsl"),
+        ("disable_shared_experts_fusion", True),
+        ("deepep_mode", "low_latency"),
+        ("max_total_num_tokens", 18000),
+    ],
+)
+def test_the_thing_under_test_is_noted(server_info: dict[str, Any], argument: str, value: object) -> None:
+    found = differences(fingerprint(server_info), fingerprint(server_info | {argument: value}))
+    assert fields(found, blocking=False) == [f"server.{argument}"]
+    assert fields(found, blocking=True) == []
+
+
+@pytest.mark.parametrize(
+    ("argument", "value"), [("port", 1), ("random_seed", 9), ("log_level", "debug"), ("model_path", "/x")]
+)
+def test_paths_ports_seeds_and_logs_are_no_difference(
+    server_info: dict[str, Any], argument: str, value: object
+) -> None:
+    assert differences(fingerprint(server_info), fingerprint(server_info | {argument: value})) == ()
+
+
+def test_expert_parallelism_may_follow_its_all_to_all_backend_only(server_info: dict[str, Any]) -> None:
+    base = fingerprint(server_info)
+    alone = differences(base, fingerprint(server_info | {"ep_size": 8}))
+    implied = differences(base, fingerprint(server_info | {"ep_size": 8, "moe_a2a_backend": "deepep"}))
+    assert fields(alone, blocking=True) == ["server.ep_size"]
+    assert fields(implied, blocking=True) == []
+
+
+def test_a_backends_own_arguments_are_noted_unless_they_change_the_work(server_info: dict[str, Any]) -> None:
+    flags = ("--moe-runner-backend=x", "--tbo-token-distribution-threshold", "0.9", "--num-continuous-decode-steps=16")
+    other = server_info | {"tbo_token_distribution_threshold": 0.9, "num_continuous_decode_steps": 16}
+    found = differences(fingerprint(server_info), fingerprint(other, backend_flags=flags))
+    assert fields(found, blocking=False) == ["server.tbo_token_distribution_threshold"]
+    assert fields(found, blocking=True) == ["server.num_continuous_decode_steps"]
+
+
+def test_a_newer_engine_may_have_other_arguments_but_not_do_other_work(server_info: dict[str, Any]) -> None:
+    newer = server_info | {
+        "version": "0.5.23",
+        "a_new_argument": 1,
+        "mamba_backend": "other",
+        "chunked_prefill_size": 1,
+    }
+    del newer["dp_size"]
+    found = differences(fingerprint(server_info), fingerprint(newer))
+    assert fields(found, blocking=True) == ["server.chunked_prefill_size"]
+    assert fields(found, blocking=False) == [
+        "server.a_new_argument",
+        "server.dp_size",
+        "server.mamba_backend",
+        "software.engine_version",
+    ]
+    assert "--dp-size: 1 in the baseline, no such argument in that version here" in describe(found)
+
+
+def test_the_seeds_story_is_told_in_a_line_each(server_info: dict[str, Any]) -> None:
+    baseline = fingerprint(
+        server_info | {"num_continuous_decode_steps": 16}, workload=Workload(concurrency=10, num_prompts=10).as_fields()
+    )
+    here = fingerprint(server_info, env={}, environment={"kernel": "6.14.11", "cpu_governor": "performance"})
+    found = differences(baseline, here)
+    assert describe(found) == [
+        "the server's environment variable SGLANG_USE_CPU_ENGINE: 1 in the baseline, not set here",
+        "--num-continuous-decode-steps: 16 in the baseline, 1 here",
+        "number of prompts in a run: 10 in the baseline, 40 here",
+        "kernel: 6.8.0 in the baseline, 6.14.11 here",
+    ]
+    assert [difference.blocking for difference in found] == [True, True, True, False]
+
+
+@pytest.mark.parametrize(
+    "field", ["num_prompts", "input_len", "output_len", "dataset", "request_rate", "shared_prefix_len"]
+)
+def test_unknown_is_equal_to_nothing_not_even_to_unknown(field: str) -> None:
+    unknown = fingerprint(None, workload=Workload(concurrency=10).as_fields() | {field: None})
+    if field == "request_rate":  # in a workload, no rate is a closed loop
+        unknown = replace(unknown, workload=unknown.workload | {field: None})
+    known = fingerprint(None)
+    for baseline, here in ((unknown, known), (known, unknown), (unknown, unknown)):
+        found = differences(baseline, here)
+        assert fields(found, blocking=True) == [f"workload.{field}"]
+        assert "(what is unknown can't be shown to be equal)" in describe(found)[0]
+
+
+def test_a_field_that_one_side_did_not_record_is_unknown_there() -> None:
+    found = differences(fingerprint(None, hardware=HARDWARE | {"gpu_power_limit_w": None}), fingerprint(None))
+    assert describe(found) == [
+        "GPU power limit (W): unknown in the baseline, 700 here (what is unknown can't be shown to be equal)"
+    ]
+    assert found[0].blocking
+
+
+def test_a_whole_group_that_one_side_lacks_is_one_difference(server_info: dict[str, Any]) -> None:
+    imported = replace(fingerprint(server_info), server={}, hardware={}, environment={})
+    found = differences(imported, fingerprint(server_info))
+    assert fields(found, blocking=True) == ["hardware", "server"]
+    assert fields(found, blocking=False) == ["environment"]
+
+
+def test_a_seed_is_noted_and_a_closed_loop_is_known() -> None:
+    one, two = (fingerprint(None, workload=Workload(concurrency=10, seed=seed).as_fields()) for seed in (0, 1))
+    assert fields(differences(one, two), blocking=False) == ["workload.seed"]
+    assert fields(differences(one, two), blocking=True) == []
+
+
+def test_a_driver_blocks_in_its_major_version_only() -> None:
+    base = fingerprint(None)
+    minor = differences(base, fingerprint(None, hardware=HARDWARE | {"driver": "580.90"}))
+    major = differences(base, fingerprint(None, hardware=HARDWARE | {"driver": "595.10"}))
+    assert fields(minor, blocking=True) == []
+    assert fields(minor, blocking=False) == ["hardware.driver"]
+    assert fields(major, blocking=True) == ["hardware.driver"]
+
+
+def test_a_model_is_its_configuration_and_a_name_where_that_is_unknown() -> None:
+    def of(**model: str) -> Fingerprint:
+        return fingerprint({"tp_size": 1}, model=model)
+
+    assert not fields(differences(of(name="/a", config_digest="1"), of(name="/b", config_digest="1")), blocking=True)
+    assert fields(differences(of(name="/a", config_digest="1"), of(name="/a", config_digest="2")), blocking=True) == [
+        "server.model.config_digest"
+    ]
+    assert fields(differences(of(name="org/a"), of(name="org/b")), blocking=True) == ["server.model.name"]
+
+
+def test_patterns_override_the_tables() -> None:
+    base, other = fingerprint(None), fingerprint(None, environment={"kernel": "6.14.11", "cpu_governor": "powersave"})
+    found = differences(base, other, blocking=["environment.*"], noted=["environment.kernel"])
+    assert fields(found, blocking=True) == ["environment.cpu_governor"]
+    assert fields(found, blocking=False) == ["environment.kernel"]
+
+
+def test_no_secret_enters(server_info: dict[str, Any]) -> None:
+    secret = "planted-7a1-secret"
+    info = server_info | {
+        "api_key": secret,
+        "admin_api_key": secret,
+        "launch_command": f"serve --api-key {secret}",
+        "preferred_sampling_params": {"token": secret},
+        "weird_argument": f"https://u:{secret}@host",
+        "other": ["--api-key", secret],
+    }
+    env = {"SGLANG_API_KEY": secret, "NCCL_X": secret, "HF_TOKEN": secret, "SGLANG_PROXY": f"http://a:{secret}@b"}
+    made = fingerprint(info, env=env, environment={"cmdline": f"quiet token={secret}"}, software={"url": f"x {secret}"})
+    assert secret not in repr(made)
+    assert made.server["env.NCCL_X"] == "***"
+
+
+def test_argument_names() -> None:
+    assert argument_names(("--fp4-gemm-backend=x", "--tp-size", "8", "--enable-mscclpp")) == (
+        "enable_mscclpp",
+        "fp4_gemm_backend",
+        "tp_size",
+    )

@@ -1,0 +1,227 @@
+"""The words of every verdict, at 80 columns, as a person reads them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from reporting_samples import COMMAND, above_limit, equivalent, no_baseline, samples, unverified_win
+
+from pytest_moeperf.model.run import Evidence
+from pytest_moeperf.model.verdict import Outcome, Verdict
+from pytest_moeperf.reporting.terminal import failure_text
+from pytest_moeperf.reporting.wording import ran_text
+
+EXPECTED = {
+    "equivalent": """\
+EQUIVALENT  throughput at c=1: 10.1 against 10.4 tok/s, -2.8 % [-4.0 %, -1.6 %],
+  1 launch against the stored runs. The whole interval lies inside the margins
+  (loss 5 %, gain 3 %).
+""",
+    "no_change_seen": """\
+NO_CHANGE_SEEN  throughput at c=2: 19.2 against 19.3 tok/s, -0.3 % [-6.2 %,
+  +6.0 %] at 98 %, 1 launch against the stored runs. Inside the noise of one
+  launch; that is no proof of no change.
+  A regression of 9.1 % or more would have been seen with 95 %.
+""",
+    "non_inferior": """\
+NON_INFERIOR  throughput at c=2: 19.2 against 19.3 tok/s, -0.3 % [-3.0 %,
+  +4.1 %], 6 pairs of fresh launches. Shown not worse than the margin (5 %); no
+  win is claimed or shown.
+""",
+    "verified_win": """\
+VERIFIED_WIN  throughput at c=64: 249 against 219 tok/s, +13.9 % [+12.1 %,
+  +15.8 %], 4 pairs of fresh launches in a new order. Held up in fresh launches,
+  with equal work and output.
+  Next:
+    pytest -m perf --backend=flashinfer_cutedsl \\
+      'tests/perf/test_moe.py::test_decode[flashinfer_cutedsl-64]' \\
+      --update-baselines --perf-reason="autotuned tiles"
+""",
+    "regression": """\
+REGRESSION  throughput at c=1024: 797 against 1603 tok/s, -50 % [-51 %, -49 %],
+  4 pairs of fresh launches.
+  Proven worse than the baseline: no value of the interval is harmless. The
+    margin is 5 %.
+  Ran: flashinfer_cutedsl (confirmed, server log line 32: "Using
+    flashinfer_cutedsl MoE runner"). Same workload; conditions differ in
+    server.moe_runner_backend only.
+  Also REGRESSION: TPOT at c=1024: 1175 against 584 ms, +101 % (slower) [+90 %,
+    +110 %], 4 pairs of fresh launches.
+  Next: See it again:
+    pytest -m perf --backend=flashinfer_cutedsl \\
+      'tests/perf/test_moe.py::test_decode[flashinfer_cutedsl-1024]'
+  Or: accept it, with the reason:
+    pytest -m perf --backend=flashinfer_cutedsl \\
+      'tests/perf/test_moe.py::test_decode[flashinfer_cutedsl-1024]' \\
+      --update-baselines --perf-reason="..."
+""",
+    "above_limit": """\
+REGRESSION  p99 TTFT at c=64: 612 ms.
+  Above the limit that the test sets (at most 500 ms).
+  Ran: flashinfer_cutedsl (confirmed, server log line 32: "Using
+    flashinfer_cutedsl MoE runner"). Same workload; conditions differ in
+    server.moe_runner_backend only.
+  Next: See it again:
+    pytest -m perf --backend=flashinfer_cutedsl \\
+      'tests/perf/test_moe.py::test_decode[flashinfer_cutedsl-64]'
+  Or: accept it, with the reason:
+    pytest -m perf --backend=flashinfer_cutedsl \\
+      'tests/perf/test_moe.py::test_decode[flashinfer_cutedsl-64]' \\
+      --update-baselines --perf-reason="..."
+""",
+    "unverified_win": """\
+UNVERIFIED_WIN  throughput at c=64: 249 against 219 tok/s, +13.9 % [+12.1 %,
+  +15.8 %], 4 pairs of fresh launches.
+  Better than the baseline by more than the win margin (3 %), and nobody has
+    shown why: it fails until it is verified.
+  Ran: flashinfer_cutedsl (confirmed, server log line 32: "Using
+    flashinfer_cutedsl MoE runner"). Same workload; conditions differ in
+    server.moe_runner_backend only.
+  Odd: the neighbours c=2 and c=256 did not move the same way.
+  Next (4 pairs, about 52 min):
+    pytest -m perf --backend=flashinfer_cutedsl \\
+      'tests/perf/test_moe.py::test_decode[flashinfer_cutedsl-64]' \\
+      --perf-verify-wins
+""",
+    "inconclusive": """\
+INCONCLUSIVE  throughput at c=2: 19.2 against 19.3 tok/s, -2.1 % [-7.1 %,
+  +3.2 %], 8 pairs of fresh launches.
+  All launches that were allowed are used, and neither a loss beyond 5 % nor its
+    absence is shown. About 14 pairs in all would decide.
+  Caution: Two launches are bimodal.
+  Ran: flashinfer_cutedsl (confirmed, server log line 32: "Using
+    flashinfer_cutedsl MoE runner"). Same workload; conditions differ in
+    server.moe_runner_backend only.
+  Next: Quiet the host (moeperf audit says how), or allow more launches with
+    --perf-budget:
+    pytest -m perf --backend=flashinfer_cutedsl \\
+      'tests/perf/test_moe.py::test_decode[flashinfer_cutedsl-2]'
+""",
+    "invalid": """\
+INVALID  c=256: no_failed_requests failed in 1 of 3 runs.
+  A number that cannot be trusted is neither a pass nor a regression.
+  Check no_failed_requests: 3 of 1024 requests failed (http 503), 0 are allowed.
+    (1 of 3 runs)
+  Ran: flashinfer_cutedsl (confirmed, server log line 32: "Using
+    flashinfer_cutedsl MoE runner").
+  Next: Repair what the check names, then run again:
+    pytest -m perf --backend=flashinfer_cutedsl \\
+      'tests/perf/test_moe.py::test_decode[flashinfer_cutedsl-256]'
+""",
+    "contradicted": """\
+INVALID  c=64: asked for flashinfer_cutedsl, but triton ran.
+  A number that cannot be trusted is neither a pass nor a regression.
+  Ran: triton, not flashinfer_cutedsl (contradicted, server log line 32:
+    "Falling back to triton (api_key=<hidden>)").
+  Next: The server's log says why it fell back; put that right, then run again:
+    pytest -m perf --backend=flashinfer_cutedsl \\
+      'tests/perf/test_moe.py::test_decode[flashinfer_cutedsl-64]'
+""",
+    "incomparable": """\
+INCOMPARABLE  c=10: the baseline differs in 2 fields that must be equal.
+  A change between different conditions says nothing about the backend, so none
+    is stated.
+  workload.num_prompts: baseline 20, here 40
+  environment.kernel: baseline 6.8.0, here 6.14.11
+  Ran: flashinfer_cutedsl (confirmed, server log line 32: "Using
+    flashinfer_cutedsl MoE runner").
+  Next: Measure under the baseline's conditions, or store these beside it:
+    pytest -m perf --backend=flashinfer_cutedsl \\
+      'tests/perf/test_moe.py::test_decode[flashinfer_cutedsl-10]' \\
+      --update-baselines
+""",
+    "no_baseline": """\
+NO_BASELINE  c=2: measured 19.4 tok/s, and nothing is stored to hold it against.
+  Without a baseline nothing is shown, so the test does not pass.
+  Ran: flashinfer_cutedsl (confirmed, server log line 32: "Using
+    flashinfer_cutedsl MoE runner").
+  Next:
+    pytest -m perf --backend=flashinfer_cutedsl \\
+      'tests/perf/test_moe.py::test_decode[flashinfer_cutedsl-2]' \\
+      --update-baselines
+""",
+}
+
+
+@pytest.mark.parametrize("name", EXPECTED)
+def test_the_whole_text(name: str) -> None:
+    assert failure_text(samples()[name], pytest_command=COMMAND) + "\n" == EXPECTED[name]
+
+
+def test_every_verdict_has_a_sample() -> None:
+    assert {outcome.verdict for outcome in samples().values()} == set(Verdict)
+
+
+@pytest.mark.parametrize("name", EXPECTED)
+def test_no_line_is_wider_than_80_columns(name: str) -> None:
+    assert max(map(len, failure_text(samples()[name], pytest_command=COMMAND).splitlines())) <= 80
+
+
+def test_a_command_that_fits_stays_on_one_line_with_its_cost() -> None:
+    short = replace(unverified_win(), node_id="tests/test_moe.py::test_decode[triton-1]")
+    assert failure_text(short, pytest_command="pytest", width=120).splitlines()[-1] == (
+        "  Next: pytest 'tests/test_moe.py::test_decode[triton-1]' --perf-verify-wins    (4 pairs, about 52 min)"
+    )
+
+
+def test_a_broken_command_is_still_one_command_for_a_shell() -> None:
+    import shlex
+
+    node = "tests/perf/a rather long folder/test_moe.py::test_decode[flashinfer_cutedsl-it's-64]"
+    text = failure_text(replace(unverified_win(), node_id=node), pytest_command="pytest -m perf", width=60)
+    command = text[text.index("    pytest -m") :]
+    assert shlex.split(command.replace("\\\n", " ")) == ["pytest", "-m", "perf", node, "--perf-verify-wins"]
+
+
+def test_a_recorded_first_baseline_needs_no_next_step() -> None:
+    recorded = replace(no_baseline(), recorded="baselines/sglang/c2-in512-out128.json")
+    assert failure_text(recorded, pytest_command=COMMAND).splitlines() == [
+        "NO_BASELINE  c=2: measured 19.4 tok/s, and recorded as the first baseline:",
+        "  baselines/sglang/c2-in512-out128.json.",
+        '  Ran: flashinfer_cutedsl (confirmed, server log line 32: "Using',
+        '    flashinfer_cutedsl MoE runner").',
+    ]
+
+
+def test_a_refused_update_is_said_even_if_the_test_passes() -> None:
+    refused = replace(equivalent(), refused="the drift from the anchor would be -12 %, more than 10 %.")
+    assert failure_text(refused).splitlines()[-1] == (
+        "  Not recorded: the drift from the anchor would be -12 %, more than 10 %."
+    )
+
+
+def test_unknown_evidence_says_where_was_looked() -> None:
+    evidence = Evidence(requested="triton", looked_for=("server log", "kernel profile"))
+    assert ran_text(evidence) == (
+        "Ran: unknown whether triton (nothing shows which backend executed; looked at server log, kernel profile)."
+    )
+
+
+def test_no_evidence_at_all() -> None:
+    assert ran_text(Evidence()) == "Ran: unknown; no evidence was collected."
+
+
+def test_a_floor_of_throughput() -> None:
+    base = above_limit()
+    judged = base.decision.results[0]
+    bound = replace(judged.bound, metric="throughput", percentile="mean", at_most_ms=None, at_least=700.0)
+    broken = replace(base, decision=replace(base.decision, results=(replace(judged, bound=bound),)))
+    assert failure_text(broken).splitlines()[:2] == [
+        "REGRESSION  throughput at c=64: 612 tok/s.",
+        "  Below the limit that the test sets (at least 700 tok/s).",
+    ]
+
+
+def test_a_reason_is_said_once() -> None:
+    outcome: Outcome = samples()["no_change_seen"]
+    assert failure_text(outcome).count("would have been seen") == 1
+
+
+def test_an_interval_without_an_end() -> None:
+    outcome = equivalent()
+    judged = outcome.decision.results[0]
+    assert judged.interval is not None
+    endless = replace(judged, interval=replace(judged.interval, lower=-float("inf"), upper=float("inf")))
+    text = failure_text(replace(outcome, decision=replace(outcome.decision, results=(endless,))))
+    assert "-2.8 % [-100 %, +inf %]" in text

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from pytest_moeperf.model import SCHEMA_VERSION
 from pytest_moeperf.model.run import Evidence, Fingerprint
@@ -38,6 +38,10 @@ class BaselineEvent:
     """Log-ratio effect of each bound key against the level before (> 0 is better); empty for the first."""
     by: str = ""
     """``--update-baselines``, ``moeperf accept``, ``moeperf import``."""
+    drift: dict[str, float] = field(default_factory=dict)
+    """Log-ratio effect of each bound key between the frozen anchor and the level after this event."""
+    accepted: bool = False
+    """Somebody gave ``reason`` and answers for it; otherwise it was composed."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

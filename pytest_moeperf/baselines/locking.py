@@ -1,0 +1,82 @@
+"""One writer of a store at a time, across processes, CI jobs and hosts that share the folder."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import socket
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+
+from pytest_moeperf.errors import BaselineError
+
+LOCKS_FOLDER = ".locks"
+"""Below the store's root; holds its own ``.gitignore``, so that no lock gets into a pull request."""
+
+
+class StoreLock:
+    """The kernel's own lock (flock): it ends with its holder, however that ends, and is never stale.
+
+    What it guarantees: at most one holder on this host, and across hosts as far as the file system carries flock
+    (NFS since Linux 2.6.12). Readers don't take it.
+    """
+
+    def __init__(self, root: Path, *, timeout_s: float) -> None:
+        self._folder = root / LOCKS_FOLDER
+        self._timeout_s = timeout_s
+        self._holder_file = self._folder / "holder.json"
+
+    @contextlib.contextmanager
+    def held(self, path: Path) -> Iterator[None]:
+        """:raises BaselineError: about ``path``, which was to be written: who holds the lock, or why there is none."""
+        from filelock import FileLock, Timeout
+
+        lock = FileLock(self._folder / "store.lock", timeout=self._timeout_s)
+        try:
+            self._make_folder()
+            lock.acquire()
+        except Timeout:
+            raise BaselineError(
+                path=str(path),
+                problem=f"not written: the store was locked for {self._timeout_s:g} s by {self._holder()}",
+                next_step="a writer needs the lock for a moment only: end that process if it hangs, then record again",
+            ) from None
+        except (OSError, NotImplementedError) as error:
+            reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+            raise BaselineError(
+                path=str(path),
+                problem=f"can't be written: no lock in {self._folder}: {reason}",
+                next_step="make the baselines folder one that this user may write, on a file system with locks",
+            ) from None
+        try:
+            self._note_holder()
+            yield
+        finally:
+            with contextlib.suppress(OSError):
+                self._holder_file.unlink(missing_ok=True)
+            lock.release()
+
+    def _make_folder(self) -> None:
+        self._folder.mkdir(parents=True, exist_ok=True)
+        ignore = self._folder / ".gitignore"
+        if not ignore.exists():
+            ignore.write_text("*\n", encoding="utf-8")
+
+    def _note_holder(self) -> None:
+        # Only for the message of whoever waits in vain: a note that can't be written must not stop a recording.
+        holder = {
+            "pid": os.getpid(),
+            "host": socket.gethostname(),
+            "since": datetime.now(UTC).isoformat("T", "seconds"),
+        }
+        with contextlib.suppress(OSError):
+            self._holder_file.write_text(json.dumps(holder), encoding="utf-8")
+
+    def _holder(self) -> str:
+        try:
+            holder = json.loads(self._holder_file.read_text(encoding="utf-8"))
+            return f"process {holder['pid']} on {holder['host']} since {holder['since']}"
+        except (OSError, ValueError, KeyError, TypeError):
+            return f"an unknown process (see `fuser {self._folder / 'store.lock'}`)"

@@ -18,6 +18,7 @@ from pytest_moeperf.reporting.figures import (
 from pytest_moeperf.reporting.steps import NextStep, next_steps
 from pytest_moeperf.reporting.text import safe, shorten
 from pytest_moeperf.units import format_percent, format_quantity
+from pytest_moeperf.verdicts import explain, figures
 
 _QUOTE_LIMIT = 160
 
@@ -150,10 +151,19 @@ def _inconclusive_why(outcome: Outcome, result: BoundResult | None, *, regressio
 
 
 def _reasons(outcome: Outcome, result: BoundResult | None, *, said: Sequence[str]) -> list[str]:
-    reasons = list(outcome.decision.reasons)
-    if result and result.reason:
-        reasons.insert(0, result.reason)
-    return [reason for reason in dict.fromkeys(reasons) if reason and reason not in said]
+    """What the gate adds to the headline and the why; the figures of each bound have their own place."""
+    told = {*said, *(judged.reason for judged in outcome.decision.results)}
+    added = [_detail(result)] if result else []
+    added += [reason for reason in outcome.decision.reasons if reason not in told]
+    return [reason for reason in dict.fromkeys(added) if reason]
+
+
+def _detail(result: BoundResult) -> str:
+    """The reason without the figures and the explanation that every result of its kind starts with."""
+    if not result.reason:
+        return ""
+    rest = result.reason.removeprefix(f"{figures(result)}: {explain(result.verdict, result.bound)}").removeprefix("; ")
+    return f"{rest[:1].upper()}{rest[1:]}"
 
 
 def _judged(outcome: Outcome) -> list[Run]:

@@ -11,6 +11,7 @@ from pytest_moeperf.model.run import Evidence
 from pytest_moeperf.model.verdict import Outcome, Verdict
 from pytest_moeperf.reporting.terminal import failure_text
 from pytest_moeperf.reporting.wording import ran_text
+from pytest_moeperf.verdicts import bound_result
 
 EXPECTED = {
     "equivalent": """\
@@ -225,3 +226,21 @@ def test_an_interval_without_an_end() -> None:
     endless = replace(judged, interval=replace(judged.interval, lower=-float("inf"), upper=float("inf")))
     text = failure_text(replace(outcome, decision=replace(outcome.decision, results=(endless,))))
     assert "-2.8 % [-100 %, +inf %]" in text
+
+
+def test_what_the_gate_adds_to_its_figures_is_told_and_the_figures_are_not_repeated() -> None:
+    outcome = equivalent()
+    judged = outcome.decision.results[0]
+    stated = bound_result(
+        judged.bound,
+        judged.verdict,
+        measured=judged.measured,
+        baseline=judged.baseline,
+        interval=judged.interval,
+        detail="one launch of three was bimodal",
+    )
+    decision = replace(outcome.decision, results=(stated,), reasons=(stated.reason, "The screen decided."))
+    assert failure_text(replace(outcome, decision=decision)).splitlines()[3:] == [
+        "  One launch of three was bimodal",
+        "  The screen decided.",
+    ]

@@ -1,0 +1,359 @@
+"""The guardian: a tiny process between a server and everybody who uses it.
+
+It starts the server, waits for whoever holds it, and ends the whole process tree when nobody does any more, however
+they ended. A hold is an open socket, so the kernel itself reports the end of a holder, kill -9 included. The guardian
+is a subreaper: processes that the server leaves behind become its children and stay findable.
+
+It alone writes the server's record. Standard library only, one thread, no imports from other rooms.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import selectors
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from pytest_moeperf.servers import gpu_memory, proctree, wire
+from pytest_moeperf.servers.private_files import create_private, write_atomically
+from pytest_moeperf.servers.proctree import Process
+
+RECORD_NAME = "record.json"
+SOCKET_NAME = "socket"
+KEY_NAME = "key"
+LOG_NAME = "server.log"
+GUARDIAN_LOG_NAME = "guardian.log"
+
+_KILL_S = 30.0
+_GPU_FREE_S = 30.0
+_REPLY_S = 5.0
+
+
+class _Holder:
+    """One connection. Holds the server from ``hold`` (or ``start``) until ``release`` or its end."""
+
+    def __init__(self, line: wire.Line) -> None:
+        self.line = line
+        self.process: Process | None = None
+        self.label = ""
+        self.since = ""
+        self.keep_s = 0.0
+        self.holds = False
+        self.pidfd: int | None = None
+
+
+class Guardian:
+    """State and event loop of one guardian."""
+
+    def __init__(self, owner: socket.socket) -> None:
+        self._me = proctree.myself()
+        self._selector = selectors.DefaultSelector()
+        self._holders: list[_Holder] = []
+        self._server: Process | None = None
+        self._exit_code: int | None = None
+        self._record: dict[str, Any] = {}
+        self._folder: Path | None = None
+        self._term_s = 10.0
+        self._keep_until: float | None = None
+        """On the monotonic clock."""
+        self._end_because = ""
+        self._stop_asker: _Holder | None = None
+        self._gpu_before: dict[str, int] = {}
+        self._gpu_module: str | None = None
+        self._answers: dict[str, Callable[[_Holder, wire.Message], wire.Message | None]] = {
+            "start": self._start,
+            "hold": self._hold,
+            "ready": self._ready,
+            "status": self._status,
+            "release": self._release,
+            "stop": self._stop,
+        }
+        self._wake, wake_writer = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        signal.set_wakeup_fd(wake_writer, warn_on_full_buffer=False)
+        self._selector.register(self._wake, selectors.EVENT_READ, self._woken)
+        self._welcome(owner)
+
+    def run(self) -> None:
+        """Until the server and all its processes are gone and nobody asks about them any more."""
+        proctree.become_subreaper()
+        while True:
+            self._reap()
+            if self._server is not None and self._exit_code is not None and self._record["state"] != "exited":
+                self._server_ended()
+            if reason := self._reason_to_end():
+                break
+            for key, _ in self._selector.select(self._patience_s()):
+                key.data()
+        self._end(reason)
+
+    # What decides
+
+    def _reason_to_end(self) -> str:
+        if self._end_because or self._is_held():
+            return self._end_because
+        if self._server is None:
+            return "" if self._holders else "nobody asked for a server"
+        if self._exit_code is not None:
+            return "the server has ended, and nobody holds it"
+        if self._keep_until is None:
+            return "nobody holds the server any more"
+        return "its keep time is over" if time.monotonic() >= self._keep_until else ""
+
+    def _patience_s(self) -> float | None:
+        if self._is_held() or self._keep_until is None:
+            return None
+        return max(0.0, self._keep_until - time.monotonic())
+
+    def _is_held(self) -> bool:
+        return any(holder.holds for holder in self._holders)
+
+    # Holders
+
+    def _welcome(self, connection: socket.socket) -> None:
+        connection.settimeout(_REPLY_S)
+        holder = _Holder(wire.Line(connection))
+        self._holders.append(holder)
+        self._selector.register(connection, selectors.EVENT_READ, partial(self._hear, holder))
+
+    def _accept(self, listener: socket.socket) -> None:
+        connection, _ = listener.accept()
+        self._welcome(connection)
+
+    def _hear(self, holder: _Holder) -> None:
+        if holder not in self._holders:  # gone earlier in this round
+            return
+        try:
+            for message in holder.line.read():
+                answer = self._answers[message["op"]](holder, message)
+                if answer is not None:
+                    holder.line.send(answer)
+        except (wire.LineClosedError, TimeoutError):
+            self._gone(holder)
+        except (KeyError, TypeError, ValueError) as error:
+            _tell(f"a request that makes no sense, of another version perhaps: {error!r}")
+            self._gone(holder)
+
+    def _gone(self, holder: _Holder) -> None:
+        if holder not in self._holders:
+            return
+        if holder.holds:
+            _tell(f"{_holder_text(holder)} ended without a word")
+            self._let_go(holder)
+        self._holders.remove(holder)
+        self._selector.unregister(holder.line.connection)
+        holder.line.close()
+
+    def _take_hold(self, holder: _Holder, message: wire.Message) -> None:
+        holder.process = Process(message["pid"], message["pid_start_time"])
+        holder.label, holder.keep_s = message["label"], message["keep_s"]
+        holder.since, holder.holds = _iso_now(), True
+        # A process that the holder forked may keep the socket open after the holder's own end.
+        holder.pidfd = proctree.open_pidfd(holder.process.pid)
+        if holder.pidfd is not None:
+            self._selector.register(holder.pidfd, selectors.EVENT_READ, partial(self._gone, holder))
+        _tell(f"held by {_holder_text(holder)}")
+
+    def _let_go(self, holder: _Holder) -> None:
+        holder.holds = False
+        if holder.pidfd is not None:
+            self._selector.unregister(holder.pidfd)
+            os.close(holder.pidfd)
+            holder.pidfd = None
+        if holder.keep_s > 0 and self._record.get("state") in ("ready", "warm"):
+            self._keep_until = max(self._keep_until or 0.0, time.monotonic() + holder.keep_s)
+        if self._server is not None:
+            self._update_record()
+
+    # Requests
+
+    def _start(self, holder: _Holder, message: wire.Message) -> wire.Message:
+        self._folder = Path(message["folder"])
+        self._term_s = message["stop_timeout_s"]
+        self._gpu_module = message["gpu_module_folder"]
+        self._gpu_before = self._gpu_used(message["gpus"])
+        environment = {
+            **message["env"],
+            proctree.LAUNCH_VARIABLE: message["record"]["launch_id"],
+            proctree.GUARDIAN_VARIABLE: f"{self._me.pid}.{self._me.start_time}",
+            # Process titles set by setproctitle would overwrite the two above in /proc/<pid>/environ.
+            "SPT_NOENV": "1",
+        }
+        try:
+            log = create_private(self._folder / LOG_NAME)
+            try:
+                child = subprocess.Popen(
+                    message["command"],
+                    env=environment,
+                    cwd=message["cwd"],
+                    stdin=subprocess.DEVNULL,
+                    stdout=log,
+                    stderr=subprocess.STDOUT,
+                    start_new_session=True,
+                    preexec_fn=partial(proctree.die_with_parent, self._me.pid),  # noqa: PLW1509 - one thread
+                )
+            finally:
+                os.close(log)
+        except OSError as error:
+            self._end_because = f"the server could not be started: {error}"
+            return {"ok": False, "errno": error.errno, "error": f"{error.strerror}: {error.filename or self._folder}"}
+        child.returncode = 0  # reaped by _reap, not by Popen
+        self._server = proctree.child(child.pid)
+        self._record = {
+            **message["record"],
+            "state": "starting",
+            "pid": self._server.pid,
+            "pid_start_time": self._server.start_time,
+            "guardian_pid": self._me.pid,
+            "guardian_start_time": self._me.start_time,
+            "boot_id": proctree.boot_id(),
+            "hostname": socket.gethostname(),
+            "pid_namespace": proctree.pid_namespace(),
+            "started_at": _iso_now(),
+            "start_s": None,
+        }
+        _tell(f"started pid {self._server.pid}: {message['record']['name']}")
+        self._take_hold(holder, message)
+        listener = wire.listen_at(self._folder / SOCKET_NAME)
+        self._selector.register(listener, selectors.EVENT_READ, partial(self._accept, listener))
+        self._update_record()
+        return {"ok": True, "record": self._record}
+
+    def _hold(self, holder: _Holder, message: wire.Message) -> wire.Message:
+        if self._exit_code is not None or self._server is None:
+            return {"ok": False}
+        self._keep_until = None
+        self._take_hold(holder, message)
+        self._update_record()
+        return {"ok": True, "record": self._record}
+
+    def _ready(self, _holder: _Holder, message: wire.Message) -> wire.Message:
+        if self._exit_code is None:
+            self._record["start_s"] = message["start_s"]
+            self._record["state"] = "ready"
+            self._update_record()
+            _tell(f"ready after {message['start_s']:.1f} s")
+        return {"ok": True, "record": self._record}
+
+    def _status(self, _holder: _Holder, _message: wire.Message) -> wire.Message:
+        self._reap()
+        return {"ok": True, "exit_code": self._exit_code, "record": self._record}
+
+    def _release(self, holder: _Holder, _message: wire.Message) -> wire.Message:
+        _tell(f"released by {_holder_text(holder)}")
+        self._let_go(holder)
+        return {"ok": True, "ends": bool(self._reason_to_end())}
+
+    def _stop(self, holder: _Holder, message: wire.Message) -> None:
+        self._end_because = f"asked to stop by {message['label']}"
+        self._stop_asker = holder
+
+    # The end
+
+    def _server_ended(self) -> None:
+        _tell(f"the server ended by itself, exit code {self._exit_code}")
+        self._end_tree()
+        self._record["state"] = "exited"
+        self._update_record()
+
+    def _end(self, reason: str) -> None:
+        _tell(f"ending: {reason}")
+        left: set[Process] = set()
+        if self._server is not None:
+            self._record["state"] = "ending"
+            self._update_record()
+            left = self._end_tree()
+        if self._folder is not None and not left:
+            for name in (RECORD_NAME, SOCKET_NAME, KEY_NAME):
+                (self._folder / name).unlink(missing_ok=True)
+        _tell("gone")
+        if self._stop_asker is not None:
+            try:
+                self._stop_asker.line.send({"ok": not left, "left": [process.pid for process in sorted(left)]})
+            except wire.LineClosedError:
+                _tell("who asked to stop is gone too")
+
+    def _end_tree(self) -> set[Process]:
+        find = partial(proctree.descendants, self._me.pid)
+        left = proctree.end_all(find, term_s=self._term_s, kill_s=_KILL_S, reap=self._reap, tell=_tell)
+        over = gpu_memory.wait_until_free(self._gpu_before, measure=self._gpu_used, timeout_s=_GPU_FREE_S)
+        for uuid, used in over.items():
+            _tell(f"{uuid} still has {used / 2**20:.0f} MiB in use that were free before")
+        return left
+
+    def _gpu_used(self, uuids: Any) -> dict[str, int]:
+        return gpu_memory.used_bytes(uuids, module_folder=self._gpu_module)
+
+    def _reap(self) -> None:
+        while True:
+            try:
+                pid, status = os.waitpid(-1, os.WNOHANG)
+            except ChildProcessError:
+                return
+            if pid == 0:
+                return
+            if self._server is not None and pid == self._server.pid and self._exit_code is None:
+                self._exit_code = os.waitstatus_to_exitcode(status)
+
+    def _woken(self) -> None:
+        for number in os.read(self._wake, 4096):
+            if number == signal.SIGTERM:
+                self._end_because = "the guardian got SIGTERM"
+
+    def _update_record(self) -> None:
+        if self._folder is None:
+            return
+        holding = [holder for holder in self._holders if holder.holds and holder.process is not None]
+        warm = self._keep_until is not None and not holding
+        if self._record["state"] in ("ready", "warm"):
+            self._record["state"] = "warm" if warm else "ready"
+        until = datetime.now(UTC) + timedelta(seconds=(self._keep_until or 0.0) - time.monotonic())
+        self._record["keep_until"] = until.isoformat(timespec="seconds") if warm else None
+        self._record["holders"] = [
+            {**holder.process._asdict(), "since": holder.since, "label": holder.label}
+            for holder in holding
+            if holder.process is not None
+        ]
+        for holder in self._record["holders"]:
+            holder["pid_start_time"] = holder.pop("start_time")
+        try:
+            write_atomically(self._folder / RECORD_NAME, json.dumps(self._record, indent=1).encode())
+        except OSError as error:
+            # A full disk must not end a server: the record is for others, the holders have their sockets.
+            _tell(f"the record could not be written: {error}")
+
+
+def _holder_text(holder: _Holder) -> str:
+    return f"pid {holder.process.pid if holder.process else '?'} ({holder.label})"
+
+
+def _iso_now() -> str:
+    return datetime.now(UTC).isoformat(timespec="seconds")
+
+
+def _tell(text: str) -> None:
+    try:
+        sys.stderr.write(f"{_iso_now()} {text}\n")
+        sys.stderr.flush()
+    except OSError:
+        return  # nowhere left to say that the disk is full
+
+
+def main() -> None:
+    """``argv[1]``: the file descriptor of the socket to the owner. Leaves the owner's process group and family."""
+    owner = socket.socket(fileno=int(sys.argv[1]))
+    if os.fork():
+        os._exit(0)  # the owner waits for this one, and has no child left to reap
+    os.umask(0o077)
+    # Handlers, not SIG_IGN: an ignored signal would stay ignored in the server.
+    for number in (signal.SIGINT, signal.SIGHUP, signal.SIGTERM, signal.SIGCHLD):
+        signal.signal(number, lambda _number, _frame: None)
+    Guardian(owner).run()

@@ -1,0 +1,139 @@
+"""What a log's last lines mean, and what to do. A table, not code: add a line for a new case.
+
+The word "sigquit" and tracebacks stand in every healthy SGLang log, so neither means anything here.
+"""
+
+from __future__ import annotations
+
+import re
+import signal
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+
+
+class Hint(NamedTuple):
+    """One known cause."""
+
+    pattern: re.Pattern[str]
+    text: str
+    """What to do. Groups of the pattern may stand in it: ``{0}``."""
+    port_taken: bool = False
+
+
+def _hint(pattern: str, text: str, *, port_taken: bool = False) -> Hint:
+    return Hint(re.compile(pattern, re.IGNORECASE), text, port_taken)
+
+
+HINTS: Final[tuple[Hint, ...]] = (
+    # The most particular come first: a missing kernel ends in an ImportError too.
+    _hint(
+        r"address already in use|errno 98\b|port .{0,20}(?:is|was) (?:already )?(?:in use|occupied)|EADDRINUSE",
+        "another process took its port; it is launched again on another one where that is possible",
+        port_taken=True,
+    ),
+    _hint(
+        r"CUDA out of memory|OutOfMemoryError|Not enough memory|out of memory\. (?:please )?try|"
+        r"cudaErrorMemoryAllocation|CUDA error: out of memory",
+        "out of GPU memory: lower --mem-fraction-static, raise the tensor parallel size, or end what else is on the "
+        "GPU (nvidia-smi; moeperf servers)",
+    ),
+    _hint(
+        r"\bMemoryError\b|Cannot allocate memory|DefaultCPUAllocator: (?:can't|not enough)",
+        "out of main memory: free some, or use a smaller model",
+    ),
+    _hint(
+        r"unrecognized arguments: (.+)",
+        "this engine version does not know {0}: see its --help, and args in [tool.moeperf.server] and "
+        "[tool.moeperf.backends]",
+    ),
+    _hint(
+        r"argument (\S+): invalid choice: (\S+)",
+        "this engine version has no {1} for {0}: see its --help for the choices",
+    ),
+    _hint(
+        r"error: (?:the following arguments are required: (.+))",
+        "an argument is missing: {0}",
+    ),
+    _hint(
+        r"no kernel image is available|not compiled (?:for|with)|unsupported (?:gpu|arch|compute capability)|"
+        r"requires (?:SM|compute capability)[ _]?\d+|sm_?\d+ (?:is|are) not supported",
+        "this kernel does not run on this GPU's architecture: choose another backend or another build",
+    ),
+    _hint(
+        r"libcuda\.so|CUDA driver|no CUDA-capable device|Torch not compiled with CUDA|CUDA is not available|"
+        r"NVIDIA driver|No accelerator",
+        "CUDA is not available to the server: check nvidia-smi, CUDA_VISIBLE_DEVICES and the container's GPU flags "
+        "(--device cpu runs without)",
+    ),
+    _hint(
+        r"(?:ModuleNotFoundError: )?No module named '?([\w.]+)",
+        "the engine's interpreter has no module {0}: install it there, or name another interpreter in "
+        "[tool.moeperf.server] python",
+    ),
+    _hint(
+        r"ImportError: (.+)",
+        "a library of the engine could not be imported ({0}): its versions do not fit together",
+    ),
+    _hint(
+        r"ncclSystemError|ncclUnhandledCudaError|ncclInternalError|NCCL (?:error|timeout)|"
+        r"watchdog caught collective operation timeout|(?:rendezvous|DistStoreError).{0,60}time",
+        "the devices could not talk to each other: see NCCL_DEBUG=INFO, and NCCL_P2P_DISABLE=1 or NCCL_IB_DISABLE=1 "
+        "as a trial",
+    ),
+    _hint(
+        r"Repo id must be|not a valid model identifier|is not a local folder|HFValidationError|"
+        r"does not appear to have a file named|(?:No such file or directory|Can't load).{0,80}config\.json",
+        "the model is not where the configuration says: check model in [tool.moeperf]; offline machines need a folder",
+    ),
+    _hint(
+        r"401 Client Error|403 Client Error|gated repo|GatedRepoError",
+        "the model needs a login: set HF_TOKEN, or use a folder",
+    ),
+    _hint(
+        r"No space left on device",
+        "the disk is full: see df -h",
+    ),
+)
+
+_SILENT_STARTS: Final[tuple[tuple[re.Pattern[str], str], ...]] = (
+    (
+        re.compile(r"Init torch distributed begin"),
+        "it hung while the devices joined (NCCL): see NCCL_DEBUG=INFO, and NCCL_P2P_DISABLE=1 as a trial",
+    ),
+    (
+        re.compile(r"(?i)compil|autotun|deep_?gemm|capture|capturing"),
+        (
+            "it was still compiling or capturing kernels: raise start_timeout in [tool.moeperf.server]; the next start "
+            "finds its caches"
+        ),
+    ),
+    (
+        re.compile(r"(?i)load(?:ing)? .*(?:weight|shard)"),
+        "it was still loading weights: raise start_timeout in [tool.moeperf.server]",
+    ),
+)
+
+
+def hint_for_exit(lines: Sequence[str], exit_code: int | None) -> tuple[str, bool]:
+    """What to do about a server that ended, and whether its port was taken.
+
+    :param lines: the end of its log.
+    """
+    text = "\n".join(lines)
+    for hint in HINTS:
+        if match := hint.pattern.search(text):
+            groups = [(group or "").strip().rstrip(".,:;") for group in match.groups()]
+            return hint.text.format(*groups), hint.port_taken
+    if exit_code == -signal.SIGKILL:
+        return "somebody sent it SIGKILL; the kernel does so when memory runs out: see dmesg", False
+    return "", False
+
+
+def hint_for_silence(lines: Sequence[str]) -> str:
+    """What to do about a server that lives and does not get ready: what it did last."""
+    for line in reversed(lines):
+        for pattern, text in _SILENT_STARTS:
+            if pattern.search(line):
+                return text
+    hint, _ = hint_for_exit(lines, None)
+    return hint

@@ -1,0 +1,306 @@
+"""The holder's end of the line to a guardian: starting one, joining one, and watching that it lives."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import os
+import selectors
+import socket
+import subprocess
+import sys
+import threading
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from pytest_moeperf.errors import ServerError
+from pytest_moeperf.model.server import (
+    API_KEY_PLACEHOLDER,
+    PORT_PLACEHOLDER,
+    RECORD_SCHEMA,
+    LaunchPlan,
+    ServerRecord,
+)
+from pytest_moeperf.servers import guardian, proctree
+from pytest_moeperf.servers.private_files import create_private, write_atomically
+from pytest_moeperf.servers.proctree import Process
+from pytest_moeperf.servers.wire import Line, LineClosedError, Message, connect_to
+
+_START_REPLY_S = 60.0
+_REPLY_S = 30.0
+_END_SLACK_S = 90.0
+"""Beyond the stop time-out: SIGKILL, and the driver giving its memory back."""
+_ORPHAN_KILL_S = 10.0
+_NO_PIDFD_POLL_S = 0.5
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class HolderIdentity:
+    """Who holds, as others are told."""
+
+    label: str
+    keep_s: float = 0.0
+
+    def to_message(self) -> Message:
+        """With the calling process in it."""
+        me = proctree.myself()
+        return {"pid": me.pid, "pid_start_time": me.start_time, "label": self.label, "keep_s": self.keep_s}
+
+
+class GuardianLink:
+    """An open hold on a server. Closing the socket, by :meth:`release` or by dying, gives it back."""
+
+    def __init__(self, line: Line, record: ServerRecord, *, stop_timeout_s: float) -> None:
+        self.record = record
+        self._line = line
+        self._lock = threading.Lock()
+        self._end_timeout_s = stop_timeout_s + _END_SLACK_S
+        self._watch = _GuardianWatch(record)
+
+    def exit_code(self) -> int | None:
+        """Of the server's root process; None while it lives, or where nobody saw it end.
+
+        :raises LineClosedError: the guardian is dead.
+        """
+        code = self._ask({"op": "status"}, timeout_s=self._end_timeout_s)["exit_code"]
+        return None if code is None else int(code)
+
+    def announce_ready(self, start_s: float) -> None:
+        """:raises LineClosedError: the guardian is dead."""
+        self.record = ServerRecord.from_dict(self._ask({"op": "ready", "start_s": start_s})["record"])
+
+    def stop(self, label: str) -> None:
+        """End the server whoever holds it, and wait until it is gone."""
+        self._watch.close()
+        with contextlib.suppress(LineClosedError):
+            self._ask({"op": "stop", "label": label}, timeout_s=self._end_timeout_s)
+            wait_for_end(self._line, self.record, timeout_s=self._end_timeout_s)
+        self._finish()
+
+    def release(self) -> None:
+        """Give the hold back. Where it was the last one and nothing keeps the server warm, wait until it is gone."""
+        self._watch.close()
+        with contextlib.suppress(LineClosedError):
+            if self._ask({"op": "release"}, timeout_s=self._end_timeout_s)["ends"]:
+                wait_for_end(self._line, self.record, timeout_s=self._end_timeout_s)
+        self._finish()
+
+    def _finish(self) -> None:
+        self._line.close()
+        # Only a guardian that is dead leaves orphans; one that others still hold is alive.
+        end_orphans(self.record.launch_id)
+
+    def _ask(self, message: Message, *, timeout_s: float = _REPLY_S) -> Message:
+        with self._lock:
+            try:
+                return self._line.ask(message, timeout_s=timeout_s)
+            except TimeoutError as error:
+                raise LineClosedError(f"the guardian did not answer within {timeout_s:.0f} s") from error
+
+
+def launch(plan: LaunchPlan, *, root: Path, port: int, holder: HolderIdentity, exclusive: bool) -> GuardianLink:
+    """Start a guardian, and the server under it.
+
+    :param root: the runtime folder.
+    :raises ServerError: the program or its working folder is not there, or can't be run.
+    """
+    if sys.platform != "linux":
+        raise ServerError(
+            what=f"{plan.name}: servers are launched on Linux only, this is {sys.platform}",
+            hint="start it by hand and attach to it with --perf-attach=URL",
+        )
+    launch_id = uuid.uuid4().hex
+    folder = root / "launches" / launch_id
+    folder.mkdir(mode=0o700)
+    if plan.api_key is not None:
+        write_atomically(folder / guardian.KEY_NAME, plan.api_key.encode())
+    line = _start_guardian(folder)
+    values = {PORT_PLACEHOLDER: str(port), API_KEY_PLACEHOLDER: plan.api_key or ""}
+    url_host = f"[{plan.host}]" if ":" in plan.host else plan.host
+    gpus = [device for device in plan.devices if device.startswith(("GPU-", "MIG-"))]
+    request = {
+        "op": "start",
+        **holder.to_message(),
+        "command": [_filled(part, values) for part in plan.command],
+        "env": {**os.environ, **{key: _filled(value, values) for key, value in plan.env.items()}},
+        "cwd": plan.cwd or str(Path.cwd()),
+        "folder": str(folder),
+        "stop_timeout_s": plan.stop_timeout_s,
+        "gpus": gpus,
+        "gpu_module_folder": _folder_of_module("pynvml") if gpus else None,
+        "record": {
+            "schema": RECORD_SCHEMA,
+            "launch_id": launch_id,
+            "spec_digest": plan.spec_digest,
+            "name": plan.name,
+            "exclusive": exclusive,
+            "url": f"http://{url_host}:{port}",
+            "host": plan.host,
+            "port": port,
+            "health_path": plan.health_path,
+            "devices": list(plan.devices),
+            "folder": str(folder),
+            "log_path": str(folder / guardian.LOG_NAME),
+        },
+    }
+    try:
+        reply = line.ask(request, timeout_s=_START_REPLY_S)
+    except (LineClosedError, TimeoutError) as error:
+        line.close()
+        raise ServerError(
+            what=f"{plan.name}: its guardian process ended before it started the server",
+            hint=f"see {folder / guardian.GUARDIAN_LOG_NAME}",
+        ) from error
+    except BaseException:
+        line.close()  # Ctrl-C: the guardian ends at once
+        raise
+    if not reply["ok"]:
+        line.close()
+        raise ServerError(
+            what=f"{plan.name} could not be started: {reply['error']}",
+            hint=f"the command is: {' '.join(plan.command)}",
+        )
+    return GuardianLink(line, ServerRecord.from_dict(reply["record"]), stop_timeout_s=plan.stop_timeout_s)
+
+
+def join(record: ServerRecord, *, holder: HolderIdentity, stop_timeout_s: float) -> GuardianLink | None:
+    """Hold a running server too. None where it has ended, or did so while this was asking.
+
+    :raises TimeoutError: its guardian does not answer.
+    """
+    try:
+        line = Line(connect_to(Path(record.folder) / guardian.SOCKET_NAME, timeout_s=_REPLY_S))
+    except OSError:
+        return None
+    try:
+        reply = line.ask({"op": "hold", **holder.to_message()}, timeout_s=stop_timeout_s + _END_SLACK_S)
+    except LineClosedError:
+        line.close()
+        return None
+    if not reply["ok"]:
+        line.close()
+        return None
+    return GuardianLink(line, ServerRecord.from_dict(reply["record"]), stop_timeout_s=stop_timeout_s)
+
+
+def ask_to_stop(record: ServerRecord, *, label: str, timeout_s: float = 120.0) -> bool:
+    """End a server without holding it, whoever else does. Whether it was gone within ``timeout_s``."""
+    try:
+        line = Line(connect_to(Path(record.folder) / guardian.SOCKET_NAME, timeout_s=_REPLY_S))
+    except OSError:
+        return True
+    try:
+        line.connection.settimeout(timeout_s)
+        line.send({"op": "stop", "label": label})
+        return wait_for_end(line, record, timeout_s=timeout_s)
+    except LineClosedError:
+        return True
+    finally:
+        line.close()
+
+
+def wait_for_end(line: Line, record: ServerRecord, *, timeout_s: float) -> bool:
+    """Until the guardian closes the line, which it does with its own end, the last of a launch. Whether it did."""
+    line.connection.settimeout(timeout_s)
+    with contextlib.suppress(LineClosedError):
+        try:
+            while True:
+                line.read()
+        except TimeoutError:
+            return False
+    return proctree.wait_gone(guardian_of(record), timeout_s=_REPLY_S)
+
+
+def end_orphans(launch_id: str | None = None) -> int:
+    """SIGKILL for the processes of launches (or of one) whose guardian is proven dead; how many there were."""
+    found = {orphan.process for orphan in proctree.orphans(launch_id)}
+    if found:
+        proctree.end_all(
+            lambda: {orphan.process for orphan in proctree.orphans(launch_id)}, term_s=0.0, kill_s=_ORPHAN_KILL_S
+        )
+    return len(found)
+
+
+class _GuardianWatch:
+    """Ends what is left of the launch when its guardian is killed first. A thread that sleeps until then."""
+
+    def __init__(self, record: ServerRecord) -> None:
+        self._launch_id = record.launch_id
+        self._guardian = Process(record.guardian_pid, record.guardian_start_time)
+        self._wake_reader, self._wake_writer = os.pipe()
+        self._closed = False
+        self._thread = threading.Thread(target=self._run, name=f"moeperf-guardian-watch-{self._launch_id}", daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        """Idempotent. From now on the guardian may end."""
+        if not self._closed:
+            self._closed = True
+            os.close(self._wake_writer)
+            self._thread.join()
+
+    def _run(self) -> None:
+        pidfd = proctree.open_pidfd(self._guardian.pid)
+        with selectors.DefaultSelector() as selector:
+            selector.register(self._wake_reader, selectors.EVENT_READ)
+            if pidfd is not None:
+                selector.register(pidfd, selectors.EVENT_READ)
+            while not selector.select(None if pidfd is not None else _NO_PIDFD_POLL_S):
+                if not proctree.is_alive(self._guardian):
+                    break
+        os.close(self._wake_reader)
+        if pidfd is not None:
+            os.close(pidfd)
+        if not proctree.is_alive(self._guardian):
+            end_orphans(self._launch_id)
+
+
+def _start_guardian(folder: Path) -> Line:
+    ours, theirs = socket.socketpair()
+    log = create_private(folder / guardian.GUARDIAN_LOG_NAME)
+    program = Path(__file__).with_name("__main__.py")
+    environment = {
+        key: value
+        for key, value in os.environ.items()
+        if key not in (proctree.LAUNCH_VARIABLE, proctree.GUARDIAN_VARIABLE)
+    }
+    try:
+        # -S -P: neither site-packages nor the current folder; see __main__.py.
+        subprocess.run(
+            [sys.executable, "-S", "-P", str(program), str(theirs.fileno())],
+            pass_fds=(theirs.fileno(),),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=log,
+            cwd="/",
+            env=environment,
+            start_new_session=True,
+            check=False,
+        )
+    finally:
+        os.close(log)
+        theirs.close()
+    return Line(ours)
+
+
+def _filled(text: str, values: Mapping[str, str]) -> str:
+    for placeholder, value in values.items():
+        text = text.replace(placeholder, value)
+    return text
+
+
+def _folder_of_module(name: str) -> str | None:
+    spec = importlib.util.find_spec(name)
+    return None if spec is None or spec.origin is None else str(Path(spec.origin).parent)
+
+
+def process_of(record: ServerRecord) -> Process:
+    """The server's root process."""
+    return Process(record.pid, record.pid_start_time)
+
+
+def guardian_of(record: ServerRecord) -> Process:
+    """The server's guardian."""
+    return Process(record.guardian_pid, record.guardian_start_time)

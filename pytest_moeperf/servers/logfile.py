@@ -1,0 +1,62 @@
+"""Reading a server's log: its last lines, and what is new. Secrets are blanked."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+TAIL_LINES = 12
+_TAIL_BYTES = 64 * 1024
+_LINE_CHARACTERS = 400
+# Progress bars overwrite their line with a carriage return, and coloured logs carry escapes.
+_LINE_END = re.compile(rb"\r\n|\n|\r")
+_ESCAPE = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
+
+
+class ServerLog:
+    """One server's log. Every text that leaves it has the secrets blanked and no terminal escapes."""
+
+    def __init__(self, path: str | Path, *, secrets: Sequence[str] = ()) -> None:
+        self.path = Path(path)
+        self._secrets = tuple(secret for secret in secrets if secret)
+        self._read_to = 0
+        self._half_line = b""
+
+    def text(self) -> str:
+        """All of it; empty where there is none yet."""
+        return self._clean(self._bytes_from(0))
+
+    def tail(self, lines: int = TAIL_LINES) -> tuple[str, ...]:
+        """The last lines that are not blank, each at most 400 characters."""
+        size = self.path.stat().st_size if self.path.exists() else 0
+        text = self._clean(self._bytes_from(max(0, size - _TAIL_BYTES)))
+        filled = [line for line in text.split("\n") if line.strip()]
+        return tuple(_shortened(line) for line in filled[-lines:])
+
+    def new_lines(self) -> list[str]:
+        """Complete lines since the last call."""
+        new = self._bytes_from(self._read_to)
+        self._read_to += len(new)
+        *complete, self._half_line = _LINE_END.split(self._half_line + new)
+        return [_shortened(self._clean(line)) for line in complete if line.strip()]
+
+    def _bytes_from(self, offset: int) -> bytes:
+        try:
+            descriptor = os.open(self.path, os.O_RDONLY | os.O_NOFOLLOW)
+        except FileNotFoundError:
+            return b""
+        with os.fdopen(descriptor, "rb") as file:
+            file.seek(offset)
+            return file.read()
+
+    def _clean(self, content: bytes) -> str:
+        text = _ESCAPE.sub("", _LINE_END.sub(b"\n", content).decode("utf-8", "replace"))
+        for secret in self._secrets:
+            text = text.replace(secret, "***")
+        return text
+
+
+def _shortened(line: str) -> str:
+    return line if len(line) <= _LINE_CHARACTERS else line[: _LINE_CHARACTERS - 3] + "..."

@@ -10,6 +10,7 @@ import signal
 import sys
 import time
 from collections.abc import Sequence
+from types import FrameType
 
 from pytest_moeperf.engines.simulated.arguments import CommandLine, parse_command_line
 from pytest_moeperf.engines.simulated.clock import EngineLoop
@@ -18,7 +19,7 @@ from pytest_moeperf.engines.simulated.engine import Disturbance, Scheduler, Step
 from pytest_moeperf.engines.simulated.faults import FaultBoard
 from pytest_moeperf.engines.simulated.noise import Noise, seeded
 from pytest_moeperf.engines.simulated.prefix_cache import PrefixCache
-from pytest_moeperf.engines.simulated.profile import Profile, load_profile
+from pytest_moeperf.engines.simulated.rendezvous import Group, follow, gather
 from pytest_moeperf.engines.simulated.startup import configure_logging, load
 from pytest_moeperf.engines.simulated.tokens import token_ring
 
@@ -33,21 +34,22 @@ def main(argv: Sequence[str] | None = None) -> None:
     started_s = time.monotonic()
     command = parse_command_line(sys.argv[1:] if argv is None else argv)
     configure_logging(command.args.log_level)
+    signal.signal(signal.SIGTERM, _exit_at_once)
     if any(fault.name == "ignore_sigterm" for fault in command.args.faults):
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    executed = _executed_profile(command)
-    load(command, executed)
+    load(command)
+    if command.args.node_rank > 0:
+        follow(command.args)
+    group = gather(command.args)
     token_ring()
     with asyncio.Runner(loop_factory=_loop_factory()) as runner:
-        runner.run(_serve(command, executed, started_s))
+        runner.run(_serve(command, group, started_s))
+    group.dismiss()
 
 
-def _executed_profile(command: CommandLine) -> Profile:
-    """The profile of what really runs."""
-    for fault in command.args.faults:
-        if fault.name == "silent_fallback":
-            return load_profile(str(fault.arg))
-    return command.profile
+def _exit_at_once(_number: int, _frame: FrameType | None) -> None:
+    """SIGTERM while loading or following: nothing to drain."""
+    raise SystemExit(0)
 
 
 def _loop_factory() -> type[asyncio.AbstractEventLoop] | None:
@@ -59,13 +61,13 @@ def _loop_factory() -> type[asyncio.AbstractEventLoop] | None:
     return loop
 
 
-async def _serve(command: CommandLine, executed: Profile, started_s: float) -> None:
+async def _serve(command: CommandLine, group: Group, started_s: float) -> None:
     from pytest_moeperf.engines.simulated.app import Service
     from pytest_moeperf.engines.simulated.generation import Generator
     from pytest_moeperf.engines.simulated.server import HttpServer
     from pytest_moeperf.engines.simulated.tracing import Tracer
 
-    args = command.args
+    args, executed = command.args, command.executed
     disturbance = Disturbance()
     board = FaultBoard(args.faults, disturbance=disturbance, draws=seeded("faults", args.seed))
     noise = Noise(
@@ -115,6 +117,8 @@ async def _serve(command: CommandLine, executed: Profile, started_s: float) -> N
     for number in (signal.SIGINT, signal.SIGTERM):
         if signal.getsignal(number) is not signal.SIG_IGN:
             loop.add_signal_handler(number, stop)
+    for member in group.members:
+        loop.add_reader(member, _member_vanished)
     # What is loaded now stays: sweeping over it again and again would make steps late.
     gc.collect()
     gc.freeze()
@@ -122,6 +126,8 @@ async def _serve(command: CommandLine, executed: Profile, started_s: float) -> N
     turning.add_done_callback(_engine_ended)
     await server.serve()
     turning.cancel()
+    for member in group.members:
+        loop.remove_reader(member)
 
 
 def _process_fault(board: FaultBoard, tokens: int) -> bool:
@@ -137,6 +143,12 @@ def _process_fault(board: FaultBoard, tokens: int) -> bool:
     if due == "hang_mid_run":
         logger.warning("simulated: the engine hangs from here on")
     return due == "hang_mid_run"
+
+
+def _member_vanished() -> None:
+    logger.error("Scheduler hit an exception: another node has vanished (simulated)")
+    sys.stderr.flush()
+    os._exit(1)
 
 
 def _engine_ended(turning: asyncio.Task[None]) -> None:

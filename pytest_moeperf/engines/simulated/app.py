@@ -90,7 +90,7 @@ class Service:
 
     async def server_info(self, _: HttpRequest) -> Response:
         """Resolved arguments at the top, as in SGLang (the key in clear too); ``simulated`` says what is not real."""
-        resolved = self.args.to_dict()
+        resolved = self.args.of_sglang()
         counters = self.engine.counters
         state = {
             **resolved,
@@ -101,6 +101,7 @@ class Service:
         noise = self.engine.scheduler.model.noise
         simulated = {
             "pid": os.getpid(),
+            "args": self.args.of_simulation(),
             "hardware": self.executed.hardware,
             "profile_digest": self.profile.digest(),
             "executed_runner": self.executed.runner,
@@ -114,7 +115,9 @@ class Service:
             {
                 **resolved,
                 "launch_command": self.launch_command,
+                "status": "ready",
                 "max_total_num_tokens": 1_000_000,
+                "max_req_input_len": self.args.context_length - 6,
                 "internal_states": [state],
                 "version": f"simulated-{__version__}",
                 "kv_events": None,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import re
 import shlex
 import sys
 from collections.abc import Callable, Sequence
@@ -20,10 +21,13 @@ MOE_RUNNER_BACKENDS = (
 """Names that ``--moe-runner-backend`` takes. One without a shipped profile needs ``--profile`` as well."""
 
 
+_OWN = ("backend", "profile", "session_key", "launch_key", "seed", "time_scale", "faults")
+
+
 @dataclass(frozen=True, kw_only=True)
 class ServerArgs:
-    """Every setting, resolved. The fields up to ``log_level`` have SGLang's names and stand at the top of
-    ``/server_info``; most change nothing in a simulation, and are there to be seen."""
+    """Every setting, resolved. Those of SGLang stand at the top of ``/server_info``; most change nothing in a
+    simulation, and are there to be seen."""
 
     model_path: str
     tokenizer_path: str
@@ -55,6 +59,7 @@ class ServerArgs:
     api_key: str | None
     log_level: str
 
+    # The simulation's own.
     backend: str
     profile: str
     session_key: str
@@ -63,13 +68,18 @@ class ServerArgs:
     time_scale: float
     faults: tuple[Fault, ...]
 
-    def to_dict(self) -> dict[str, Any]:
-        """JSON-plain values; faults as they are written on the command line."""
-        return {**asdict(self), "faults": [str(fault) for fault in self.faults]}
+    def of_sglang(self) -> dict[str, Any]:
+        """The settings that SGLang has too."""
+        return {name: value for name, value in asdict(self).items() if name not in _OWN}
+
+    def of_simulation(self) -> dict[str, Any]:
+        """The others, JSON-plain; faults as they are written on the command line."""
+        own = {name: getattr(self, name) for name in _OWN}
+        return {**own, "faults": [str(fault) for fault in self.faults]}
 
     def __repr__(self) -> str:
         """SGLang's log line, with the key left out."""
-        shown = {**self.to_dict(), "api_key": "***" if self.api_key else None}
+        shown = {**self.of_sglang(), **self.of_simulation(), "api_key": "***" if self.api_key else None}
         return f"ServerArgs({', '.join(f'{name}={value!r}' for name, value in shown.items())})"
 
 
@@ -79,7 +89,9 @@ class CommandLine:
 
     args: ServerArgs
     profile: Profile
-    """With the command line's own noise levels in it."""
+    """With the command line's own noise levels in it, as in ``executed``."""
+    executed: Profile
+    """What really runs: another than ``profile`` after a silent fallback."""
     launch_command: str
 
 
@@ -92,15 +104,17 @@ def parse_command_line(argv: Sequence[str]) -> CommandLine:
     options = parser.parse_args(argv)
     try:
         profile = load_profile(options.profile or options.moe_runner_backend or options.backend or "auto")
+        fallbacks = [str(fault.arg) for fault in options.fault if fault.name == "silent_fallback"]
+        executed = load_profile(fallbacks[-1]) if fallbacks else profile
     except UsageProblem as problem:
         parser.error(str(problem))
     levels = {
         name: value for name in (f.name for f in fields(NoiseLevels)) if (value := getattr(options, name)) is not None
     }
-    profile = replace(profile, noise=replace(profile.noise, **levels))
+    profile, executed = (replace(known, noise=replace(known.noise, **levels)) for known in (profile, executed))
     if options.node_rank >= options.nnodes:
         parser.error(f"argument --node-rank: {options.node_rank} must be below --nnodes {options.nnodes}")
-    if options.nnodes > 1 and not options.dist_init_addr:
+    if options.nnodes > 1 and not re.fullmatch(r".+:\d{1,5}", options.dist_init_addr or ""):
         parser.error(f"argument --dist-init-addr: needed with --nnodes {options.nnodes}, as HOST:PORT of node 0")
     named_runner = options.backend if options.backend in MOE_RUNNER_BACKENDS else profile.runner
     values = {f.name: getattr(options, f.name) for f in fields(ServerArgs) if hasattr(options, f.name)}
@@ -114,7 +128,7 @@ def parse_command_line(argv: Sequence[str]) -> CommandLine:
         "faults": tuple(options.fault),
     }
     command = shlex.join([sys.executable, "-m", "pytest_moeperf.engines.simulated", *argv])
-    return CommandLine(args=ServerArgs(**values), profile=profile, launch_command=command)
+    return CommandLine(args=ServerArgs(**values), profile=profile, executed=executed, launch_command=command)
 
 
 def _parser() -> argparse.ArgumentParser:

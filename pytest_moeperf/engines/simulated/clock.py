@@ -220,8 +220,9 @@ class EngineLoop:
         new = sum(request.prompt_tokens for request in step.admitted) - cached
         logger.info(
             "Prefill batch, #new-seq: %d, #new-token: %d, #cached-token: %d, token usage: 0.00, #running-req: %d, "
-            "#queue-req: %d, cuda graph: False",
+            "#queue-req: %d, #pending-token: 0, cuda graph: False, input throughput (token/s): %.2f",
             *(len(step.admitted), new, cached, step.running - len(step.admitted), len(self.scheduler.waiting)),
+            new / step.duration_s,
         )
 
     def _log_decode(self, step: Step, tokens: int) -> None:

@@ -20,11 +20,13 @@ from pytest_moeperf.engines.simulated.engine import Finish, Request, finish_abor
 from pytest_moeperf.engines.simulated.faults import Fault, FaultBoard
 from pytest_moeperf.engines.simulated.prefix_cache import PrefixCache
 from pytest_moeperf.engines.simulated.protocol import (
+    DONE,
     ChatReply,
     CompletionReply,
     NativeReply,
     Reply,
     dumps,
+    native_error_event,
     openai_error,
 )
 from pytest_moeperf.engines.simulated.streams import EventStream, Outbox, Reset, ShortBody, Silence
@@ -43,6 +45,14 @@ _ENDS: Mapping[str, Callable[[], Finish]] = {
 
 class BadRequest(ValueError):
     """A body that the route can't serve; the text goes to the client."""
+
+
+class TooLong(BadRequest):
+    """A prompt that the model can't take."""
+
+    def __init__(self, message: str, *, stream: bool) -> None:
+        super().__init__(message)
+        self.stream = stream
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -83,7 +93,7 @@ class Generator:
         return await self._serve(http, self._parse_chat, _openai_bad_request)
 
     async def _serve(
-        self, http: HttpRequest, parse: Callable[[Mapping[str, Any]], Ask], error: Callable[[str], Response]
+        self, http: HttpRequest, parse: Callable[[Mapping[str, Any]], Ask], error: Callable[[BadRequest], Response]
     ) -> Response:
         struck = self.board.strike()
         body = await http.body()
@@ -93,7 +103,7 @@ class Generator:
         try:
             ask = parse(_json_object(body))
         except BadRequest as problem:
-            return error(str(problem))
+            return error(problem)
         request = self._request(ask, struck)
         if ask.stream:
             return self._stream(request, ask.reply, struck)
@@ -162,6 +172,7 @@ class Generator:
         return self._ask(
             NativeReply(
                 model=self.args.served_model_name,
+                timings=self.args.enable_metrics,
                 incremental=_flag(body, "incremental_streaming_output", default=self.args.incremental_streaming_output),
             ),
             prompt=ids if ids is not None else body.get("text"),
@@ -236,13 +247,8 @@ class Generator:
                 raise BadRequest(f"{name} must be a whole number of at least 1, not {value!r}")
         if rid is not None and (not isinstance(rid, str) or not rid.isascii() or not rid.replace("-", "").isalnum()):
             raise BadRequest("rid must be a text of ASCII letters, digits and hyphens")
-        total, most = len(prompt) + max_new_tokens, self.args.context_length
-        if total > most:
-            raise BadRequest(
-                f"Requested token count exceeds the model's maximum context length of {most} tokens. "
-                f"You requested a total of {total} tokens: {len(prompt)} tokens from the input messages "
-                f"and {max_new_tokens} tokens for the completion."
-            )
+        if problem := _length_problem(len(prompt), max_new_tokens, self.args.context_length):
+            raise TooLong(problem, stream=stream)
         return Ask(
             reply=reply,
             prompt=encoded,
@@ -326,9 +332,26 @@ def _message_text(message: Any) -> str:
     return content
 
 
-def _native_error(message: str) -> Response:
-    return json_response({"error": {"message": message}}, status=400)
+def _length_problem(prompt: int, new: int, most: int) -> str | None:
+    """SGLang's words for a request that does not fit the context."""
+    if prompt >= most:
+        return f"The input ({prompt} tokens) is longer than the model's context length ({most} tokens)."
+    if prompt + new > most:
+        return (
+            f"Requested token count exceeds the model's maximum context length of {most} tokens. "
+            f"You requested a total of {prompt + new} tokens: {prompt} tokens from the input messages "
+            f"and {new} tokens for the completion. Please reduce the number of tokens in the input messages "
+            "or the completion to fit within the limit."
+        )
+    return None
 
 
-def _openai_bad_request(message: str) -> Response:
-    return json_response(openai_error(message, "BadRequestError", 400), status=400)
+def _native_error(problem: BadRequest) -> Response:
+    if isinstance(problem, TooLong) and problem.stream:
+        # SGLang finds this after it has answered 200, and says so in the stream.
+        return Response(native_error_event(str(problem)) + DONE, media_type="text/event-stream")
+    return json_response({"error": {"message": str(problem)}}, status=400)
+
+
+def _openai_bad_request(problem: BadRequest) -> Response:
+    return json_response(openai_error(str(problem), "BadRequestError", 400), status=400)

@@ -121,6 +121,10 @@ class NativeReply(Reply):
     """``/generate``: cumulative text and ids, or only what is new with ``incremental``."""
 
     incremental: bool = False
+    timings: bool = True
+    """The times that SGLang adds with ``--enable-metrics``."""
+    received_ts: float = field(default_factory=time.time)
+    _sent_ts: float = 0.0
 
     def body(self, request: Request) -> Body:
         finish = request.finish
@@ -135,14 +139,16 @@ class NativeReply(Reply):
     def _object(self, request: Request, said: int) -> bytes:
         ring, at, upto = token_ring(), request.ring_start, request.ring_start + request.completion_tokens
         finish, last = b"null", b""
+        if not self._sent_ts:
+            self._sent_ts = time.time()
+            last = b',"response_sent_to_client_ts":%.6f' % self._sent_ts
         if request.finish is not None:
             finish = dumps(request.finish.reason)
-            last = b',"e2e_latency":%.6f' % max(time.monotonic() - request.arrival_s, 0.0)
-        if not self._started or request.finish is not None:
-            last += b',"response_sent_to_client_ts":%.6f' % time.time()
+            last = self._final_times(request)
+        queue = b'"queue_time":%.6f,' % ((request.admitted_s or request.arrival_s) - request.arrival_s)
         return (
             b'{"text":"%b","output_ids":[%b],"meta_info":{"id":"%b","finish_reason":%b,"prompt_tokens":%d,'
-            b'"weight_version":"default","num_retractions":%d,"reasoning_tokens":0,"completion_tokens":%d,'
+            b'"weight_version":"default","num_retractions":%d,%b"reasoning_tokens":0,"completion_tokens":%d,'
             b'"cached_tokens":%d,"cached_tokens_details":%b,"dp_rank":null%b}}'
         ) % (
             ring.text_json(at + said, upto),
@@ -151,10 +157,25 @@ class NativeReply(Reply):
             finish,
             request.prompt_tokens,
             request.retractions,
+            queue if self.timings else b"",
             self.completion_tokens(request),
             request.cached_tokens,
             b'{"device":%d,"host":0}' % request.cached_tokens if request.cached_tokens else b"null",
             last,
+        )
+
+    def _final_times(self, request: Request) -> bytes:
+        now_s, now_ts = time.monotonic(), time.time()
+        out = b',"e2e_latency":%.6f' % max(now_s - request.arrival_s, 0.0)
+        if not self.timings:
+            return out + b',"response_sent_to_client_ts":%.6f' % self._sent_ts
+        decode_s = max(now_s - (request.first_token_s or now_s), 1e-9)
+        return out + (
+            b',"request_received_ts":%.6f,"api_server_dispatch_finish_ts":%.6f,"response_sent_to_client_ts":%.6f,'
+            b'"request_finished_ts":%.6f,"decode_throughput":%.3f'
+        ) % (
+            *(self.received_ts, self.received_ts, self._sent_ts, now_ts),
+            max(request.completion_tokens - 1, 0) / decode_s,
         )
 
     def _progress(self, request: Request) -> bytes:
@@ -167,7 +188,7 @@ class NativeReply(Reply):
         return self._progress(request)
 
     def _error_event(self, message: str) -> bytes:
-        return sse({"error": {"message": message, "type": "invalid_request_error", "code": 400, "retryable": False}})
+        return native_error_event(message)
 
 
 @dataclass(kw_only=True, slots=True)
@@ -308,6 +329,11 @@ class ChatReply(OpenAIReply):
             b'data: {"id":"%b","object":"chat.completion.chunk","created":%d,"model":%b,"choices":[{"index":0,'
             b'"delta":{"reasoning_content":null%b},"logprobs":null,"finish_reason":%b,"matched_stop":%b}]%b}\n\n'
         ) % (request.rid.encode(), self.created, dumps(self.model), delta, finish, matched, usage)
+
+
+def native_error_event(message: str) -> bytes:
+    """What ``/generate`` sends instead of a token once the answer has begun."""
+    return sse({"error": {"message": message, "type": "invalid_request_error", "code": 400, "retryable": False}})
 
 
 def openai_error(message: str, kind: str, code: int) -> dict[str, Any]:

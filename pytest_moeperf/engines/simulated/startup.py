@@ -10,7 +10,6 @@ import time
 
 from pytest_moeperf.engines.simulated.arguments import CommandLine
 from pytest_moeperf.engines.simulated.faults import Fault
-from pytest_moeperf.engines.simulated.profile import Profile
 
 logger = logging.getLogger("simulated")
 
@@ -24,12 +23,16 @@ _MISSING_KERNEL = "RuntimeError: CUDA error: no kernel image is available for ex
 
 def configure_logging(level: str) -> None:
     """SGLang's line format, on stderr."""
-    logging.basicConfig(
-        level=level.upper(), format="[%(asctime)s] %(message)s", datefmt="%Y-%m-%d %H:%M:%S", stream=sys.stderr
-    )
+    date = "%Y-%m-%d %H:%M:%S"
+    logging.basicConfig(level=level.upper(), format="[%(asctime)s] %(message)s", datefmt=date, stream=sys.stderr)
+    uvicorn = logging.getLogger("uvicorn")
+    uvicorn.propagate = False
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(logging.Formatter("[%(asctime)s] %(levelname)s:     %(message)s", date))
+    uvicorn.addHandler(handler)
 
 
-def load(command: CommandLine, executed: Profile) -> None:
+def load(command: CommandLine) -> None:
     """Everything before the port opens. Start faults strike here, and may end the process."""
     faults = {fault.name: fault for fault in command.args.faults}
     logger.info("simulated: no GPU, no model; profile %s, pid %d", command.profile.name, os.getpid())
@@ -37,7 +40,6 @@ def load(command: CommandLine, executed: Profile) -> None:
     _log_flag_effects(command.args.moe_runner_backend)
     if "detached_child" in faults:
         _start_detached_child()
-    logger.info("Init torch distributed ends. (simulated)")
     logger.info("Load weight begin. avail mem=139.00 GB")
     if "crash_at_start" in faults:
         _die("RuntimeError: simulated crash at start")
@@ -51,12 +53,12 @@ def load(command: CommandLine, executed: Profile) -> None:
     logger.info("Capture cuda graph begin. This can take up to several minutes. avail mem=60.00 GB")
     if "missing_kernel_at_start" in faults:
         _die(_MISSING_KERNEL)
-    for line in executed.traces.log:
+    for line in command.executed.traces.log:
         logger.info("%s", line)
     logger.debug(
         "FlashInfer TRTLLM MoE deferred finalize is disabled (moe_runner_backend=MoeRunnerBackend.%s, "
         "quant_method=UnquantizedFusedMoEMethod).",
-        executed.runner.upper(),
+        command.executed.runner.upper(),
     )
     logger.info("Capture cuda graph end. Time elapsed: 0.00 s. mem usage=1.00 GB. avail mem=59.00 GB.")
     logger.info("max_total_num_tokens=1000000, context_len=%d", command.args.context_length)

@@ -10,7 +10,7 @@ _SECONDS = {"ms": 1e-3, "s": 1.0, "sec": 1.0, "min": 60.0, "m": 60.0, "h": 3600.
 _PERCENT = re.compile(r"(\d+(?:\.\d+)?)\s*%")
 
 
-def parse_percent(text: str | float) -> float:
+def parse_percent(text: object) -> float:
     """``"5%"`` -> 0.05. A bare number is refused: is 5 five percent or five hundred?
 
     :raises ValueError: names the value and an example of what is allowed.
@@ -24,7 +24,7 @@ def parse_percent(text: str | float) -> float:
     return value
 
 
-def parse_duration_s(text: str | float) -> float:
+def parse_duration_s(text: object) -> float:
     """``"30min"``, ``"90s"``, ``"1h30min"`` -> seconds. A bare number is refused: its unit is a guess.
 
     :raises ValueError: names the value and an example of what is allowed.

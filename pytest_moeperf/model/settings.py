@@ -69,6 +69,8 @@ class Settings:
     plan_only: bool = False
     keep_server_s: float = 0.0
     strict_evidence: bool = False
+    min_window_s: float = 1.0
+    """Shortest steady window of a run that is believed."""
     report_dir: str = ""
     baselines_dir: str = "baselines"
     root: str = "."

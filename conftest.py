@@ -1,0 +1,47 @@
+"""For the whole test suite: pytest's own harness, and skips by probed capability that CI turns into failures."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+pytest_plugins = ["pytester"]
+
+REQUIRE_SGLANG = "MOEPERF_REQUIRE_SGLANG"
+REQUIRE_GPU = "MOEPERF_REQUIRE_GPU"
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for marker, variable, missing in (
+        ("sglang", REQUIRE_SGLANG, _missing_sglang()),
+        ("gpu", REQUIRE_GPU, _missing_gpu() if any(item.get_closest_marker("gpu") for item in items) else ""),
+    ):
+        if not missing or os.environ.get(variable) == "1":
+            continue
+        for item in items:
+            if item.get_closest_marker(marker):
+                item.add_marker(pytest.mark.skip(reason=f"{missing}; {variable}=1 makes this a failure"))
+
+
+def _missing_sglang() -> str:
+    python = os.environ.get("MOEPERF_SGLANG_PYTHON", "")
+    if python and Path(python).is_file():
+        return ""
+    return 'no SGLang: export MOEPERF_SGLANG_PYTHON="$(python tests/e2e/sglang_env.py)"'
+
+
+def _missing_gpu() -> str:
+    try:
+        found = subprocess.run(["nvidia-smi", "-L"], capture_output=True, text=True, timeout=30, check=False).stdout  # noqa: S607
+    except (OSError, subprocess.TimeoutExpired):
+        found = ""
+    return "" if "GPU " in found else "no NVIDIA GPU (nvidia-smi -L lists none)"
+
+
+@pytest.fixture(scope="session")
+def sglang_python() -> str:
+    """The interpreter of a real SGLang on a CPU."""
+    return os.environ["MOEPERF_SGLANG_PYTHON"]

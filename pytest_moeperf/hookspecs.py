@@ -1,0 +1,48 @@
+"""Hooks for a site's own facts and policies. Implement them in a ``conftest.py`` or a plugin."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from pytest_moeperf.model.run import Plain
+    from pytest_moeperf.model.settings import Settings
+    from pytest_moeperf.model.spec import ServerSpec
+    from pytest_moeperf.model.verdict import Outcome
+
+
+@pytest.hookspec(firstresult=True)
+def pytest_moeperf_server_spec(spec: ServerSpec, settings: Settings) -> ServerSpec | None:
+    """Change how the servers of a backend are launched; return None to leave ``spec`` as it is.
+
+    Example: the image's own environment for every backend::
+
+        def pytest_moeperf_server_spec(spec, settings):
+            return dataclasses.replace(spec, env=spec.env | {"NCCL_P2P_LEVEL": "SYS"})
+    """
+
+
+@pytest.hookspec
+def pytest_moeperf_software(spec: ServerSpec) -> Mapping[str, Plain] | None:
+    """Facts for the ``software`` group of every fingerprint: a commit, an image digest.
+
+    Example: the commit that the engine was built from::
+
+        def pytest_moeperf_software(spec):
+            return {"sglang_commit": Path("/opt/sglang/COMMIT").read_text().strip()}
+    """
+
+
+@pytest.hookspec
+def pytest_moeperf_outcome(outcome: Outcome, config: pytest.Config) -> None:
+    """Called once a verdict, on the process that prints (the controller, under xdist).
+
+    Example: send verdicts to a dashboard::
+
+        def pytest_moeperf_outcome(outcome, config):
+            dashboard.send(cell=outcome.decision.cell.key, verdict=str(outcome.verdict))
+    """

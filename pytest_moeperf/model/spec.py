@@ -1,0 +1,37 @@
+"""What one server must be: enough to launch it, and to know another one that is the same."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import asdict, dataclass, field
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ServerSpec:
+    """One server profile of one backend. The ``moeperf_server_spec`` fixture returns it; a suite may override that."""
+
+    engine: str
+    backend: str
+    model: str = ""
+    tensor_parallel: int = 1
+    python: str = ""
+    """The engine's interpreter; empty: the one that runs pytest."""
+    args: tuple[str, ...] = ()
+    """Appended to the engine's own arguments, in order."""
+    env: dict[str, str] = field(default_factory=dict)
+    cwd: str = ""
+    start_timeout_s: float = 1800.0
+    attach_url: str = ""
+    """``attached`` only."""
+
+    @property
+    def digest(self) -> str:
+        """Two specs of one digest are served by one launch."""
+        text = json.dumps(asdict(self), sort_keys=True)
+        return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+    @property
+    def label(self) -> str:
+        place = self.attach_url or (f"TP{self.tensor_parallel}" if self.tensor_parallel > 1 else "")
+        return f"{self.backend} ({self.engine}{', ' + place if place else ''})"

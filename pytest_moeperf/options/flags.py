@@ -1,0 +1,52 @@
+"""The options as pytest's command line shows them."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from pytest_moeperf.options.declared import ALIASES, OPTIONS, Option
+
+
+def _argparse_type(option: Option) -> Callable[[str], Any]:
+    def parse(text: str) -> Any:
+        try:
+            return option.parse(text)
+        except ValueError as error:
+            raise argparse.ArgumentTypeError(str(error)) from None
+
+    return parse
+
+
+def _arguments_of(option: Option) -> dict[str, Any]:
+    twin = f"; [tool.moeperf] {option.key}" if option.key else ""
+    attributes: dict[str, Any] = {"dest": option.dest, "default": None, "help": f"{option.help}{twin}; {option.env}"}
+    if option.switch:
+        return attributes | {"action": "store_const", "const": True}
+    attributes |= {"metavar": option.metavar, "type": _argparse_type(option)}
+    return attributes | ({"action": "extend"} if option.repeatable else {})
+
+
+def add_options(parser: pytest.Parser) -> None:
+    """The flags that always exist."""
+    group = parser.getgroup("moeperf", "LLM serving performance")
+    for option in OPTIONS:
+        if option.flag:
+            group.addoption(option.flag, **_arguments_of(option))
+
+
+def add_aliases(parser: pytest.Parser) -> None:
+    """``--backend`` and ``--update-baselines``, where no other plugin and no conftest.py owns the name.
+
+    Called after the initial conftests: registering earlier would make *their* registration fail.
+    """
+    group = parser.getgroup("moeperf")
+    for option in OPTIONS:
+        if option.flag in ALIASES:
+            try:
+                group.addoption(ALIASES[option.flag], **_arguments_of(option) | {"help": f"same as {option.flag}"})
+            except ValueError:
+                continue

@@ -1,0 +1,202 @@
+"""All sources of settings into one frozen value: default < file < environment < command line."""
+
+from __future__ import annotations
+
+import os
+import tomllib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any
+
+from pytest_moeperf.errors import UsageProblem
+from pytest_moeperf.model.settings import GateSettings, ServerSettings, Settings
+from pytest_moeperf.options.declared import OPTIONS, Option
+from pytest_moeperf.options.values import as_arguments, as_duration, as_environment, as_text
+
+FILE_NAME = "moeperf.toml"
+
+_SERVER_KEYS: dict[str, tuple[str, Callable[[object], Any]]] = {
+    "python": ("python", as_text),
+    "args": ("args", as_arguments),
+    "env": ("env", as_environment),
+    "start_timeout": ("start_timeout_s", as_duration),
+}
+
+
+def find_file(start: Path, root: Path) -> tuple[Path | None, dict[str, Any]]:
+    """The configuration nearest to the tests: ``moeperf.toml``, or a ``pyproject.toml`` with ``[tool.moeperf]``, in
+    ``start`` or a folder above it, up to ``root``.
+
+    :raises UsageProblem: for a file that is not TOML.
+    """
+    folders = [start, *start.parents]
+    for folder in folders[: folders.index(root) + 1] if root in folders else [start, root]:
+        own = folder / FILE_NAME
+        if own.is_file():
+            data = _load(own)
+            return own, data.get("tool", {}).get("moeperf", data)
+        pyproject = folder / "pyproject.toml"
+        section = _load(pyproject).get("tool", {}).get("moeperf") if pyproject.is_file() else None
+        if section is not None:
+            return pyproject, section
+    return None, {}
+
+
+def start_folder(arguments: Sequence[str], invocation: Path) -> Path:
+    """The folder that all files and folders on pytest's command line have in common; without any, where it runs."""
+    paths = [invocation / argument.partition("::")[0] for argument in arguments]
+    folders = [str(path if path.is_dir() else path.parent) for path in paths if path.exists()]
+    return Path(os.path.commonpath(folders)).resolve() if folders else invocation
+
+
+def _load(path: Path) -> dict[str, Any]:
+    try:
+        with path.open("rb") as file:
+            return tomllib.load(file)
+    except tomllib.TOMLDecodeError as error:
+        raise UsageProblem(
+            where=str(path), problem=f"is not valid TOML: {error}", next_step="mend that line; nothing was started"
+        ) from None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Given:
+    """Where values come from, most general first."""
+
+    file: Path | None
+    table: Mapping[str, Any]
+    environ: Mapping[str, str]
+    namespace: Mapping[str, Any]
+    """Parsed command line: option dest -> value, None where not given."""
+
+
+def resolve(given: Given, *, root: Path, active: bool) -> Settings:
+    """All sources into one frozen value.
+
+    :raises UsageProblem: names the source, the value and what is allowed.
+    """
+    table = dict(given.table)
+    where = f"{given.file} [tool.moeperf]" if given.file else "[tool.moeperf]"
+    reference_table = table.pop("reference") if isinstance(table.get("reference"), dict) else None
+    if reference_table is not None and "backend" in reference_table:
+        reference_table = dict(reference_table)
+        table["reference"] = reference_table.pop("backend")
+    server_table = _subtable(table, "server", where)
+    backend_tables = _subtable(table, "backends", where) if isinstance(table.get("backends"), dict) else {}
+    _refuse_unknown(table, {option.key for option in OPTIONS if option.key} | {"server"}, where)
+    values: dict[str, Any] = {}
+    provenance: dict[str, str] = {}
+    for option in OPTIONS:
+        values[option.target], provenance[option.key or option.target] = _value(option, given, table, where)
+    if values["attach_url"] and provenance["engine"] == "default":
+        values["engine"], provenance["engine"] = "attached", provenance["attach"]
+    if values["engine"] == "attached" and not values["backends"]:
+        values["backends"], provenance["backends"] = ("attached",), provenance["engine"]
+    server = _server(server_table, ServerSettings(), f"{where[:-1]}.server]")
+    backend_servers = {
+        name: _server(entry, server, f"{where[:-1]}.backends.{name}]") for name, entry in backend_tables.items()
+    }
+    reference_server = None
+    if reference_table:
+        base = backend_servers.get(values["reference"], server)
+        reference_server = _server(reference_table, base, f"{where[:-1]}.reference]")
+    gate_names = {field.name for field in fields(GateSettings)}
+    gate = GateSettings(**{name: values.pop(f"gate.{name}") for name in gate_names if f"gate.{name}" in values})
+    settings = Settings(
+        active=active,
+        server=server,
+        backend_servers=backend_servers,
+        reference_server=reference_server,
+        gate=gate,
+        root=str(root),
+        config_file=str(given.file or ""),
+        provenance=provenance,
+        **values,
+    )
+    _refuse_contradictions(settings)
+    return settings
+
+
+def _value(option: Option, given: Given, table: Mapping[str, Any], where: str) -> tuple[Any, str]:
+    from_flag = given.namespace.get(option.dest)
+    if from_flag is not None:
+        return (tuple(dict.fromkeys(from_flag)) if option.repeatable else from_flag), "command line"
+    if option.env and option.env in given.environ:
+        return _parsed(option, given.environ[option.env], option.env), f"environment {option.env}"
+    if option.key and option.key in table:
+        return _parsed(option, table[option.key], f"{where} {option.key}"), f"file {given.file}"
+    return option.default, "default"
+
+
+def _parsed(option: Option, value: object, where: str) -> Any:
+    try:
+        return option.parse(value)
+    except ValueError as error:
+        raise UsageProblem(where=where, problem=str(error), next_step="mend the value; nothing was started") from None
+
+
+def _subtable(table: dict[str, Any], name: str, where: str) -> dict[str, Any]:
+    value = table.pop(name, {})
+    if not isinstance(value, dict):
+        raise UsageProblem(
+            where=f"{where} {name}", problem=f"{value!r} is not a table", allowed=f"[tool.moeperf.{name}]"
+        )
+    return value
+
+
+def _refuse_unknown(table: Mapping[str, Any], known: set[str], where: str) -> None:
+    for key in table:
+        if key not in known:
+            raise UsageProblem(where=where, problem=f"unknown key {key!r}", allowed=", ".join(sorted(known)))
+
+
+def _server(table: object, base: ServerSettings, where: str) -> ServerSettings:
+    if not isinstance(table, dict):
+        raise UsageProblem(where=where, problem=f"{table!r} is not a table", allowed=", ".join(_SERVER_KEYS))
+    _refuse_unknown(table, set(_SERVER_KEYS), where)
+    values: dict[str, Any] = {}
+    for key, (field, parse) in _SERVER_KEYS.items():
+        own = getattr(base, field)
+        if key in table:
+            try:
+                given = parse(table[key])
+            except ValueError as error:
+                raise UsageProblem(where=f"{where} {key}", problem=str(error)) from None
+            own = own + given if key == "args" else own | given if key == "env" else given
+        values[field] = own
+    return ServerSettings(**values)
+
+
+def _refuse_contradictions(settings: Settings) -> None:
+    attached = settings.engine == "attached"
+    if settings.attach_url and settings.provenance["engine"] != "default" and not attached:
+        raise UsageProblem(
+            where="--perf-attach",
+            problem=f"a running server is attached, but the engine is {settings.engine!r}",
+            allowed="--perf-attach with --perf-engine=attached, or without --perf-engine",
+        )
+    if attached and not settings.attach_url:
+        raise UsageProblem(
+            where="--perf-engine",
+            problem="'attached' needs to know the server",
+            next_step="add --perf-attach=http://HOST:PORT",
+        )
+    if not settings.active:
+        for act, flag in ((settings.update_baselines, "--update-baselines"), (settings.plan_only, "--perf-plan")):
+            if act:
+                raise UsageProblem(
+                    where=flag,
+                    problem="performance tests are not selected, so it would do nothing",
+                    next_step="add -m perf or --backend=NAME",
+                )
+    if settings.gate.proven >= settings.gate.regression:
+        raise UsageProblem(
+            where="[tool.moeperf] proven",
+            problem=f"d0 = {settings.gate.proven:.3g} is not below regression = {settings.gate.regression:.3g}",
+            allowed="proven < regression: a change between the two may be called either way",
+        )
+    if settings.reason and not settings.update_baselines:
+        raise UsageProblem(
+            where="--perf-reason", problem="there is nothing to explain", next_step="use it with --update-baselines"
+        )

@@ -1,0 +1,82 @@
+"""Parsers of single values, for every source alike. Each raises ValueError that shows the value and what is allowed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from pytest_moeperf.units import parse_duration_s, parse_percent
+
+
+def as_text(value: object) -> str:
+    if not isinstance(value, str):
+        raise ValueError(f"{value!r} is not a string")
+    return value
+
+
+def as_names(value: object) -> tuple[str, ...]:
+    """``"a,b"``, ``["a", "b"]`` or, from repeated flags, ``["a,b", "c"]``."""
+    parts = [value] if isinstance(value, str) else value
+    if not isinstance(parts, (list, tuple)) or not all(isinstance(part, str) for part in parts):
+        raise ValueError(f"{value!r} is not a name or a list of names")
+    names = [name.strip() for part in parts for name in part.split(",")]
+    if not names or not all(names):
+        raise ValueError(f"{value!r} has an empty name in it")
+    return tuple(dict.fromkeys(names))
+
+
+def as_arguments(value: object) -> tuple[str, ...]:
+    if not isinstance(value, list) or not all(isinstance(part, str) for part in value):
+        raise ValueError(f"{value!r} is not a list of strings, one an argument")
+    return tuple(value)
+
+
+def as_environment(value: object) -> dict[str, str]:
+    if not isinstance(value, dict) or not all(isinstance(part, str) for part in value.values()):
+        raise ValueError(f"{value!r} is not a table of strings")
+    return dict(value)
+
+
+def as_flag(value: object) -> bool:
+    if isinstance(value, bool):
+        return value
+    known = {"1": True, "true": True, "yes": True, "on": True, "0": False, "false": False, "no": False, "off": False}
+    if isinstance(value, str) and value.lower() in known:
+        return known[value.lower()]
+    raise ValueError(f"{value!r} is neither true nor false")
+
+
+def whole_number(least: int) -> Callable[[object], int]:
+    def parse(value: object) -> int:
+        try:
+            number = int(value) if isinstance(value, (str, int)) and not isinstance(value, bool) else None
+        except ValueError:
+            number = None
+        if number is None or number < least:
+            raise ValueError(f"{value!r} is not a whole number of at least {least}")
+        return number
+
+    return parse
+
+
+def one_of(*allowed: str) -> Callable[[object], str]:
+    def parse(value: object) -> str:
+        if value not in allowed:
+            raise ValueError(f"{value!r} is not one of {', '.join(allowed)}")
+        return str(value)
+
+    return parse
+
+
+def as_duration(value: object) -> float:
+    return parse_duration_s(value)
+
+
+def as_percent(value: object) -> float:
+    return parse_percent(value)
+
+
+def as_url(value: object) -> str:
+    text = as_text(value).rstrip("/")
+    if not text.startswith(("http://", "https://")):
+        raise ValueError(f"{value!r} does not start with http:// or https://")
+    return text

@@ -1,0 +1,218 @@
+"""Options: every source, precedence, provenance, and the whole text of every refusal."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pytest_moeperf.errors import UsageProblem
+from pytest_moeperf.model.settings import Settings
+from pytest_moeperf.options.declared import OPTIONS
+from pytest_moeperf.options.resolve import Given, find_file, resolve, start_folder
+
+FILE = Path("/suite/moeperf.toml")
+
+
+def settings(
+    table: dict[str, Any] | None = None,
+    *,
+    environ: dict[str, str] | None = None,
+    active: bool = True,
+    **flags: Any,
+) -> Settings:
+    given = Given(
+        file=FILE if table is not None else None,
+        table=table or {},
+        environ=environ or {},
+        namespace={f"moeperf_{name}": value for name, value in flags.items()},
+    )
+    return resolve(given, root=Path("/suite"), active=active)
+
+
+def refusal(table: dict[str, Any] | None = None, **more: Any) -> str:
+    with pytest.raises(UsageProblem) as caught:
+        settings(table, **more)
+    return str(caught.value)
+
+
+def test_defaults_are_named_as_defaults() -> None:
+    resolved = settings()
+    assert resolved.engine == "simulated"
+    assert resolved.gate.regression == 0.05
+    assert set(resolved.provenance.values()) == {"default"}
+    assert len(resolved.provenance) == len(OPTIONS)
+
+
+def test_command_line_beats_environment_beats_file() -> None:
+    table = {"mode": "screen", "budget": "10min", "launches": 3}
+    environ = {"MOEPERF_BUDGET": "20min", "MOEPERF_LAUNCHES": "4"}
+    resolved = settings(table, environ=environ, gate_record_launches=5)
+    assert resolved.gate.mode == "screen"
+    assert resolved.gate.budget_s == 1200
+    assert resolved.gate.record_launches == 5
+    assert resolved.provenance["mode"] == f"file {FILE}"
+    assert resolved.provenance["budget"] == "environment MOEPERF_BUDGET"
+    assert resolved.provenance["launches"] == "command line"
+
+
+def test_a_backend_table_adds_to_the_table_of_every_backend() -> None:
+    resolved = settings(
+        {
+            "server": {"python": "/opt/python", "args": ["--a"], "env": {"X": "1"}, "start_timeout": "60min"},
+            "backends": {"cutedsl": {"args": ["--b"], "env": {"Y": "2"}}},
+        }
+    )
+    server = resolved.server_for("cutedsl")
+    assert server.python == "/opt/python"
+    assert server.args == ("--a", "--b")
+    assert server.env == {"X": "1", "Y": "2"}
+    assert server.start_timeout_s == 3600
+    assert resolved.server_for("other") == resolved.server
+
+
+def test_reference_may_be_a_name_or_a_table() -> None:
+    assert settings({"reference": "triton"}).reference == "triton"
+    resolved = settings({"reference": {"backend": "triton", "python": "/old/python"}})
+    assert resolved.reference == "triton"
+    assert resolved.reference_server is not None
+    assert resolved.reference_server.python == "/old/python"
+
+
+def test_attaching_chooses_the_engine_and_names_a_backend() -> None:
+    resolved = settings(attach_url="http://127.0.0.1:30000")
+    assert resolved.engine == "attached"
+    assert resolved.provenance["engine"] == "command line"
+    assert resolved.backends == ("attached",)
+
+
+@pytest.mark.parametrize(
+    ("table", "text"),
+    [
+        (
+            {"engin": "sglang"},
+            (
+                "/suite/moeperf.toml [tool.moeperf]: unknown key 'engin'\n  allowed: assumed_launch_sd, assumed_session_sd,"
+                " attach, backends, baselines, budget, engine, inconclusive, keep_server, launches, max_drift, min_window,"
+                " mode, model, proven, reference, regression, report, runs, seed, server, strict_evidence, tensor_parallel,"
+                " verify_wins, win"
+            ),
+        ),
+        (
+            {"engine": "vllm"},
+            (
+                "/suite/moeperf.toml [tool.moeperf] engine: 'vllm' is not one of simulated, sglang, attached\n"
+                "  next: mend the value; nothing was started"
+            ),
+        ),
+        (
+            {"regression": 5},
+            (
+                "/suite/moeperf.toml [tool.moeperf] regression: 5 is not a percentage such as '5%'\n"
+                "  next: mend the value; nothing was started"
+            ),
+        ),
+        (
+            {"tensor_parallel": 0},
+            (
+                "/suite/moeperf.toml [tool.moeperf] tensor_parallel: 0 is not a whole number of at least 1\n"
+                "  next: mend the value; nothing was started"
+            ),
+        ),
+        (
+            {"server": "x"},
+            "/suite/moeperf.toml [tool.moeperf] server: 'x' is not a table\n  allowed: [tool.moeperf.server]",
+        ),
+        (
+            {"backends": {"t": {"arg": []}}},
+            (
+                "/suite/moeperf.toml [tool.moeperf.backends.t]: unknown key 'arg'\n"
+                "  allowed: args, env, python, start_timeout"
+            ),
+        ),
+        (
+            {"server": {"args": "--x --y"}},
+            "/suite/moeperf.toml [tool.moeperf.server] args: '--x --y' is not a list of strings, one an argument",
+        ),
+        (
+            {"proven": "6%"},
+            (
+                "[tool.moeperf] proven: d0 = 0.06 is not below regression = 0.05\n"
+                "  allowed: proven < regression: a change between the two may be called either way"
+            ),
+        ),
+    ],
+)
+def test_a_bad_file_names_the_key_the_value_and_what_is_allowed(table: dict[str, Any], text: str) -> None:
+    assert refusal(table) == text
+
+
+def test_a_bad_environment_variable_is_named() -> None:
+    assert refusal(environ={"MOEPERF_BUDGET": "soon"}) == (
+        "MOEPERF_BUDGET: 'soon' is not a duration such as '90s', '30min' or '1h30min'\n"
+        "  next: mend the value; nothing was started"
+    )
+
+
+@pytest.mark.parametrize(
+    ("flags", "text"),
+    [
+        (
+            {"engine": "sglang", "attach_url": "http://h:1"},
+            (
+                "--perf-attach: a running server is attached, but the engine is 'sglang'\n"
+                "  allowed: --perf-attach with --perf-engine=attached, or without --perf-engine"
+            ),
+        ),
+        (
+            {"engine": "attached"},
+            "--perf-engine: 'attached' needs to know the server\n  next: add --perf-attach=http://HOST:PORT",
+        ),
+        (
+            {"reason": "new kernel"},
+            "--perf-reason: there is nothing to explain\n  next: use it with --update-baselines",
+        ),
+        (
+            {"update_baselines": True, "active": False},
+            (
+                "--update-baselines: performance tests are not selected, so it would do nothing\n"
+                "  next: add -m perf or --backend=NAME"
+            ),
+        ),
+    ],
+)
+def test_contradictions_are_refused(flags: dict[str, Any], text: str) -> None:
+    assert refusal(**flags) == text
+
+
+def test_the_nearest_configuration_is_found(tmp_path: Path) -> None:
+    (tmp_path / "pyproject.toml").write_text('[tool.moeperf]\nengine = "sglang"\n')
+    suite = tmp_path / "examples" / "suite"
+    suite.mkdir(parents=True)
+    assert find_file(suite, tmp_path) == (tmp_path / "pyproject.toml", {"engine": "sglang"})
+    (tmp_path / "examples" / "moeperf.toml").write_text('engine = "simulated"\n')
+    assert find_file(suite, tmp_path) == (tmp_path / "examples" / "moeperf.toml", {"engine": "simulated"})
+
+
+def test_a_pyproject_without_our_table_is_not_a_configuration(tmp_path: Path) -> None:
+    (tmp_path / "pyproject.toml").write_text("[tool.ruff]\n")
+    assert find_file(tmp_path, tmp_path) == (None, {})
+
+
+def test_a_file_that_is_not_toml_says_where(tmp_path: Path) -> None:
+    (tmp_path / "moeperf.toml").write_text("engine = \n")
+    with pytest.raises(UsageProblem) as caught:
+        find_file(tmp_path, tmp_path)
+    assert str(caught.value) == (
+        f"{tmp_path}/moeperf.toml: is not valid TOML: Invalid value (at line 1, column 10)\n"
+        "  next: mend that line; nothing was started"
+    )
+
+
+def test_the_start_folder_is_what_the_arguments_have_in_common(tmp_path: Path) -> None:
+    for name in ("a/x", "a/y"):
+        (tmp_path / name).mkdir(parents=True)
+    (tmp_path / "a/x/test_x.py").touch()
+    assert start_folder(["a/x/test_x.py::test_y", "a/y"], tmp_path) == tmp_path / "a"
+    assert start_folder(["missing"], tmp_path) == tmp_path

@@ -14,6 +14,7 @@ from pytest_moeperf.model import SCHEMA_VERSION
 from pytest_moeperf.model.baseline import Baseline, StoredRun
 from pytest_moeperf.model.bounds import METRICS
 from pytest_moeperf.model.codec import from_plain, to_plain
+from pytest_moeperf.model.secrets import scrub_secrets
 
 _ONE_A_LINE = frozenset({"anchor", "history", "retired", "runs"})
 _RESTORE = "restore it with `git checkout -- {path}` or from a backup; pytest-moeperf itself replaces files as a whole"
@@ -76,6 +77,31 @@ def refuse_unstorable(baseline: Baseline, *, path: str) -> None:
                 )
     for run in seen.values():
         _refuse_bad_run(run, path=path)
+
+
+def refuse_secrets(baseline: Baseline, *, path: str) -> None:
+    """Rooms scrub what they collect; a file that gets pushed to a server is checked once more.
+
+    :raises BaselineError: names the place, not the value.
+    """
+    plain = to_plain(baseline)
+    where = _first_difference(plain, scrub_secrets(plain))
+    if where:
+        raise BaselineError(
+            path=path,
+            problem=f"not written: {where} holds what looks like a credential",
+            next_step="take it out of what was given (server arguments, --perf-reason), and revoke it if it was shown",
+        )
+
+
+def _first_difference(given: Any, clean: Any, where: str = "$") -> str:
+    if isinstance(given, dict):
+        pairs = ((f"{where}.{key}", value, clean.get(key)) for key, value in given.items())
+    elif isinstance(given, list | tuple):
+        pairs = ((f"{where}[{n}]", value, clean[n]) for n, value in enumerate(given))
+    else:
+        return where if given != clean else ""
+    return next((found for place, value, kept in pairs if (found := _first_difference(value, kept, place))), "")
 
 
 def _refuse_bad_run(run: StoredRun, *, path: str) -> None:

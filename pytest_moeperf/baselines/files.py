@@ -8,7 +8,7 @@ import secrets
 from collections.abc import Iterable
 from pathlib import Path
 
-from pytest_moeperf.baselines.codec import decode, encode, refuse_unstorable
+from pytest_moeperf.baselines.codec import decode, encode, refuse_secrets, refuse_unstorable
 from pytest_moeperf.baselines.locking import LOCKS_FOLDER, StoreLock
 from pytest_moeperf.baselines.merge import merge
 from pytest_moeperf.baselines.naming import cell_folder, relative_path, same_cell, slug
@@ -47,6 +47,7 @@ class FileStore:
     def save(self, baseline: Baseline) -> Entry:
         path = self._root / relative_path(baseline)
         refuse_unstorable(baseline, path=str(path))
+        refuse_secrets(baseline, path=str(path))
         with self._lock.held(path):
             self._refuse_links(path)
             stored = self._read(path) if path.exists() else None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from pytest_moeperf.baselines.codec import refuse_unstorable
+from pytest_moeperf.baselines.codec import refuse_secrets, refuse_unstorable
 from pytest_moeperf.baselines.merge import merge
 from pytest_moeperf.baselines.naming import relative_path, same_cell
 from pytest_moeperf.baselines.store import Compare, Entry, best_match, orphans_among
@@ -31,6 +31,7 @@ class MemoryStore:
     def save(self, baseline: Baseline) -> Entry:
         path = f"memory:{relative_path(baseline)}"
         refuse_unstorable(baseline, path=path)
+        refuse_secrets(baseline, path=path)
         self._baselines[path] = merge(self._baselines.get(path), baseline, path=path)
         return Entry(path, self._baselines[path])
 

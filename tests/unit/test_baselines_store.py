@@ -228,6 +228,18 @@ def test_a_baseline_without_runs_or_values_or_with_a_made_up_metric_is_refused(s
     assert store.all() == ()
 
 
+def test_a_credential_is_not_written_and_not_shown(store: BaselineStore) -> None:
+    key = "sk-" + "a1b2c3d4" * 4
+    leaking = replace(baseline(stored("r1")), fingerprint=Fingerprint(server={"args": f"--api-key {key}"}))
+    with pytest.raises(BaselineError) as caught:
+        store.save(leaking)
+    assert caught.value.message().partition(": ")[2] == (
+        "not written: $.fingerprint.server.args holds what looks like a credential\n"
+        "  next: take it out of what was given (server arguments, --perf-reason), and revoke it if it was shown"
+    )
+    assert store.all() == ()
+
+
 @pytest.mark.parametrize(
     ("model", "expected"),
     [

@@ -2,19 +2,39 @@
 
 from __future__ import annotations
 
+import random
 import socket
 
+from pytest_moeperf.errors import ServerError
 from pytest_moeperf.model.server import ServerRecord
 from pytest_moeperf.servers import proctree
 
 
+PORTS = range(20_000, 30_000)
+"""Below the ephemeral range of Linux, and low enough for SGLang, which listens on ``port + 10000`` too (0.5.14 dies at
+start where that is above 65535)."""
+_TRIES = 200
+
+
 def free_port(host: str = "127.0.0.1") -> int:
     """A port that was free a moment ago. Somebody may take it before the server does: then the server says so and is
-    launched again on another one."""
+    launched again on another one.
+
+    :raises ServerError: if none of many tries found one.
+    """
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    with socket.socket(family, socket.SOCK_STREAM) as probe:
-        probe.bind((host, 0))
-        return int(probe.getsockname()[1])
+    for _ in range(_TRIES):
+        port = random.choice(PORTS)
+        with socket.socket(family, socket.SOCK_STREAM) as probe:
+            try:
+                probe.bind((host, port))
+            except OSError:
+                continue
+        return port
+    raise ServerError(
+        what=f"no free port found on {host} in {PORTS.start} to {PORTS.stop - 1}, {_TRIES} tries",
+        hint="something on this machine holds thousands of ports: ss -ltn shows what",
+    )
 
 
 def stranger_on(record: ServerRecord) -> int | None:

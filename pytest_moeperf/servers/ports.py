@@ -9,7 +9,6 @@ from pytest_moeperf.errors import ServerError
 from pytest_moeperf.model.server import ServerRecord
 from pytest_moeperf.servers import proctree
 
-
 PORTS = range(20_000, 30_000)
 """Below the ephemeral range of Linux, and low enough for SGLang, which listens on ``port + 10000`` too (0.5.14 dies at
 start where that is above 65535)."""

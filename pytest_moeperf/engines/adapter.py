@@ -1,0 +1,28 @@
+"""What every engine answers. Engines only build and explain commands; servers are launched elsewhere."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from pytest_moeperf.model.server import LaunchPlan
+from pytest_moeperf.model.spec import ServerSpec
+
+
+class Engine(Protocol):
+    """A kind of server."""
+
+    name: str
+    protocol: str
+    """What the load client speaks to it: ``sglang``, ``openai-completions`` or ``openai-chat``."""
+
+    def check(self, spec: ServerSpec) -> None:
+        """Refuse what can be known to be impossible, before anything is launched.
+
+        :raises UsageProblem: an unknown backend without a table, a missing model or interpreter, an unknown flag.
+        """
+        ...
+
+    def launch_plan(self, spec: ServerSpec, *, devices: Sequence[str], session: str, launch: str) -> LaunchPlan:
+        """The command. ``session`` and ``launch`` name this life; only ``simulated`` draws its noise from them."""
+        ...

@@ -1,0 +1,58 @@
+"""The ``simulated`` engine: launched like a real one, named ``simulated`` everywhere."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from pytest_moeperf.engines.sglang_flags import option_of
+from pytest_moeperf.engines.simulated.launch import build_command, known_backends
+from pytest_moeperf.engines.simulated.profile import load_profile
+from pytest_moeperf.errors import UsageProblem
+from pytest_moeperf.model.server import LaunchPlan
+from pytest_moeperf.model.spec import ServerSpec
+
+
+class SimulatedEngine:
+    """``python -m pytest_moeperf.engines.simulated``."""
+
+    name = "simulated"
+    protocol = "sglang"
+
+    def check(self, spec: ServerSpec) -> None:
+        profile = option_of(spec.args, "--profile")
+        if profile is None and spec.backend not in known_backends():
+            raise UsageProblem(
+                where=f"--backend={spec.backend}",
+                problem="the engine 'simulated' has no profile of that name, and there is no "
+                f"[tool.moeperf.backends.{spec.backend}] table that names a profile file",
+                allowed=", ".join(known_backends()),
+                next_step='mend the name, or name a profile file in that table: args = ["--profile=FILE.toml"]',
+            )
+        load_profile(profile or spec.backend)
+
+    def launch_plan(self, spec: ServerSpec, *, devices: Sequence[str], session: str, launch: str) -> LaunchPlan:
+        command = build_command(
+            python=spec.python or sys.executable,
+            host="127.0.0.1",
+            port=0,
+            backend=spec.backend,
+            model=spec.model or None,
+            tensor_parallel=spec.tensor_parallel,
+            args=spec.args,
+            session_key=session,
+            launch_key=launch,
+            seed=0,
+        )
+        port_at = command.index("--port") + 1
+        command[port_at] = "{port}"
+        return LaunchPlan(
+            command=tuple(command),
+            name=spec.label,
+            spec_digest=spec.digest,
+            env=spec.env,
+            cwd=str(Path.cwd()),
+            start_timeout_s=spec.start_timeout_s,
+            devices=tuple(devices),
+        )

@@ -1,0 +1,93 @@
+"""The real SGLang. The command is checked against the installed version, in its own interpreter."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from pytest_moeperf.engines.sglang_flags import InstalledSglang, installed_sglang, option_of, refuse_unknown_flags
+from pytest_moeperf.errors import UsageProblem
+from pytest_moeperf.model.server import API_KEY_PLACEHOLDER, PORT_PLACEHOLDER, LaunchPlan
+from pytest_moeperf.model.spec import ServerSpec
+
+BACKEND_FLAG = "--moe-runner-backend"
+READY_MARKER = "The server is fired up and ready to roll!"
+
+
+class SglangEngine:
+    """``python -m sglang.launch_server``."""
+
+    name = "sglang"
+    protocol = "sglang"
+
+    def check(self, spec: ServerSpec) -> None:
+        if not spec.model:
+            raise UsageProblem(
+                where="[tool.moeperf] model",
+                problem="the engine 'sglang' needs a model",
+                allowed="a folder with config.json, or a hub name such as 'zai-org/GLM-5-NVFP4'",
+            )
+        _check_model_folder(spec.model)
+        installed = installed_sglang(spec.python or sys.executable)
+        self._check_backend(spec, installed)
+        refuse_unknown_flags(spec.args, installed)
+
+    def _check_backend(self, spec: ServerSpec, installed: InstalledSglang) -> None:
+        if option_of(spec.args, BACKEND_FLAG) is not None:
+            return
+        choices = installed.flags.get(BACKEND_FLAG, ())
+        if choices and spec.backend not in choices:
+            raise UsageProblem(
+                where=f"--backend={spec.backend}",
+                problem=f"sglang {installed.version} has no MoE runner of that name, and there is no "
+                f"[tool.moeperf.backends.{spec.backend}] table that says what it is",
+                allowed=", ".join(choices),
+                next_step=f"mend the name, or add [tool.moeperf.backends.{spec.backend}] args = [...]",
+            )
+
+    def launch_plan(self, spec: ServerSpec, *, devices: Sequence[str], session: str, launch: str) -> LaunchPlan:
+        del session, launch
+        python = spec.python or sys.executable
+        command = [python, "-m", "sglang.launch_server", "--model-path", spec.model]
+        command += ["--host", "127.0.0.1", "--port", PORT_PLACEHOLDER]
+        if spec.tensor_parallel > 1:
+            command += ["--tp-size", str(spec.tensor_parallel)]
+        if option_of(spec.args, BACKEND_FLAG) is None:
+            command.append(f"{BACKEND_FLAG}={spec.backend}")
+        if "--enable-metrics" not in spec.args:
+            command.append("--enable-metrics")
+        if option_of(spec.args, "--api-key") is None:
+            command += ["--api-key", API_KEY_PLACEHOLDER]
+        command += spec.args
+        return LaunchPlan(
+            command=tuple(command),
+            name=spec.label,
+            spec_digest=spec.digest,
+            env=spec.env,
+            ready_log_marker=None if "--skip-server-warmup" in spec.args else READY_MARKER,
+            start_timeout_s=spec.start_timeout_s,
+            devices=tuple(devices),
+        )
+
+
+def on_cpu(args: Sequence[str]) -> bool:
+    return option_of(args, "--device") == "cpu"
+
+
+def _check_model_folder(model: str) -> None:
+    """A path must be a model folder; anything else is a hub name, which only the engine can check."""
+    path = Path(model)
+    looks_like_path = model.startswith((".", "/", "~")) or path.exists()
+    if not looks_like_path:
+        return
+    if not path.expanduser().is_dir():
+        raise UsageProblem(
+            where="[tool.moeperf] model",
+            problem=f"{model!r} is not a folder",
+            allowed="a folder with config.json, or a hub name such as 'zai-org/GLM-5-NVFP4'",
+        )
+    if not (path.expanduser() / "config.json").is_file():
+        raise UsageProblem(
+            where="[tool.moeperf] model", problem=f"{model!r} has no config.json in it", allowed="a model folder"
+        )

@@ -1,0 +1,1 @@
+"""The load client: prompts and arrivals in, one record a request out. ``driver.drive`` is the entry."""

@@ -1,0 +1,143 @@
+"""Reads that wait to be parsed: stored in the window, parsed after it, and never more of them than memory allows."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable
+
+from pytest_moeperf.load.clock import Ancillary, DelayHistogram, kernel_stamp_ns
+from pytest_moeperf.load.reply import Reply
+from pytest_moeperf.model.records import RequestRecord
+
+READ_OVERHEAD_BYTES = 300
+"""Of the Python objects around one stored read."""
+_SLICE = 16
+"""Reads parsed in one idle moment: about 0.1 ms, so that no other stream's reads pile up meanwhile."""
+
+Read = tuple[int, bytes, Ancillary]
+"""User time on the monotonic clock (ns), the bytes (empty: the connection ended), and the kernel's stamp."""
+
+
+class Exchange:
+    """One request and its response."""
+
+    __slots__ = (
+        "careful",
+        "index",
+        "prompt_len",
+        "reads",
+        "reply",
+        "requested_tokens",
+        "scheduled_ns",
+        "send_ns",
+        "slot",
+    )
+
+    def __init__(
+        self,
+        *,
+        index: int,
+        slot: int,
+        scheduled_ns: int | None,
+        requested_tokens: int,
+        prompt_len: int,
+        reply: Reply,
+    ) -> None:
+        self.index = index
+        self.slot = slot
+        self.scheduled_ns = scheduled_ns
+        self.requested_tokens = requested_tokens
+        self.prompt_len = prompt_len
+        self.reply = reply
+        self.send_ns = 0
+        self.reads: list[Read] = []
+        """Not parsed yet."""
+        self.careful = True
+        """Parse each read at once: until the head has been seen, and for anything but a chunked event stream."""
+
+    def record(self) -> RequestRecord:
+        return self.reply.record(
+            index=self.index,
+            slot=self.slot,
+            send_ns=self.send_ns,
+            scheduled_ns=self.scheduled_ns,
+            requested_tokens=self.requested_tokens,
+            prompt_len=self.prompt_len,
+        )
+
+
+class Backlog:
+    """From half of ``limit_bytes`` on idle moments parse, from all of it on the loop does, whatever the load."""
+
+    def __init__(self, *, limit_bytes: int) -> None:
+        self.held_bytes = 0
+        """Whoever stores a read adds its bytes and READ_OVERHEAD_BYTES."""
+        self.offset_ns = 0
+        """CLOCK_REALTIME - CLOCK_MONOTONIC."""
+        self.records: list[RequestRecord] = []
+        self.delays = DelayHistogram()
+        self.reads = self.unstamped_reads = self.coalesced_reads = self.parsed_in_window = 0
+        self._limit_bytes = limit_bytes
+        self._ended: deque[Exchange] = deque()
+
+    @property
+    def wants_room(self) -> bool:
+        return self.held_bytes > self._limit_bytes // 2
+
+    def parse(self, exchange: Exchange, limit: int | None = None) -> None:
+        """Feed the stored reads to the reply, each with its stamp, and forget them."""
+        reads = exchange.reads if limit is None else exchange.reads[:limit]
+        reply = exchange.reply
+        for user_ns, data, ancillary in reads:
+            stamp_ns = self._stamp_ns(user_ns, ancillary, counts=bool(data))
+            if data:
+                self.reads += 1
+                reply.feed(stamp_ns, data)
+            else:
+                reply.eof(stamp_ns)
+            self.held_bytes -= len(data) + READ_OVERHEAD_BYTES
+        del exchange.reads[: len(reads)]
+
+    def ended(self, exchange: Exchange) -> None:
+        """The exchange is over; its reads may still wait."""
+        self._ended.append(exchange)
+
+    def last_of(self, slot: int) -> Exchange | None:
+        """The slot's last exchange, if it still waits."""
+        return next((exchange for exchange in reversed(self._ended) if exchange.slot == slot), None)
+
+    def make_room(self, live: Callable[[], Iterable[Exchange]], *, idle: bool) -> None:
+        """Parse one slice in an idle moment, or down to the bound in a busy one: ended exchanges first."""
+        while idle or self.held_bytes > self._limit_bytes:
+            exchange = self._ended[0] if self._ended else max(live(), key=lambda one: len(one.reads), default=None)
+            if exchange is None or not (self._ended or exchange.reads):
+                return
+            self.parsed_in_window += min(_SLICE, len(exchange.reads))
+            self.parse(exchange, _SLICE)
+            if self._ended and not exchange.reads:
+                self._settle(self._ended.popleft())
+            if idle:
+                return
+
+    def finish(self, between: Callable[[], None]) -> None:
+        """Parse all that is left; ``between`` is called after each exchange."""
+        while self._ended:
+            exchange = self._ended.popleft()
+            self.parse(exchange)
+            self._settle(exchange)
+            between()
+
+    def _stamp_ns(self, user_ns: int, ancillary: Ancillary, *, counts: bool) -> int:
+        wall_ns = kernel_stamp_ns(ancillary)
+        if wall_ns is None:
+            self.unstamped_reads += counts
+            return user_ns
+        stamp_ns = min(wall_ns - self.offset_ns, user_ns)
+        self.delays.add(user_ns - stamp_ns)
+        return stamp_ns
+
+    def _settle(self, exchange: Exchange) -> None:
+        if not exchange.reply.complete:
+            exchange.reply.fail("protocol", "[DONE] came before the end of the body")
+        self.coalesced_reads += exchange.reply.coalesced_reads
+        self.records.append(exchange.record())

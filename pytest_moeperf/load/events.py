@@ -1,0 +1,290 @@
+"""What the payloads of one response say: tokens, usage, finish reason, error; in SGLang's protocol and OpenAI's two."""
+
+from __future__ import annotations
+
+from array import array
+from typing import Any, Protocol
+
+import msgspec
+
+SGLANG = "sglang"
+OPENAI_COMPLETIONS = "openai-completions"
+OPENAI_CHAT = "openai-chat"
+PROTOCOLS = (SGLANG, OPENAI_COMPLETIONS, OPENAI_CHAT)
+
+DONE = b"[DONE]"
+
+
+class PayloadProblem(ValueError):
+    """A payload that the protocol doesn't have."""
+
+
+class InBandError(Exception):
+    """The server reported a failure inside a stream that had begun with status 200."""
+
+
+class TokenStream(Protocol):
+    """The running account of one response."""
+
+    completion_tokens: int | None
+    """As the server counted."""
+    prompt_tokens: int | None
+    cached_tokens: int | None
+    finish_reason: str | None
+    retractions: int | None
+
+    def feed(self, payload: bytes) -> int:
+        """New tokens in this payload; 0 for one that carries none (role, usage, empty text).
+
+        :raises InBandError: if it is an error or an abort.
+        :raises PayloadProblem: if it is not of this protocol.
+        """
+        ...
+
+    def settle(self, event_tokens: array[int]) -> None:
+        """Once all is known: correct the tokens of each event where the stream itself didn't say them."""
+        ...
+
+    @property
+    def output_ids(self) -> tuple[int, ...] | None: ...
+
+    @property
+    def output_text(self) -> str | None: ...
+
+
+def token_stream(protocol: str, *, keep_output: bool) -> TokenStream:
+    return SglangStream(keep_output=keep_output) if protocol == SGLANG else OpenAiStream(keep_output=keep_output)
+
+
+class _MetaInfo(msgspec.Struct):
+    completion_tokens: int | None = None
+    prompt_tokens: int | None = None
+    cached_tokens: int | None = None
+    num_retractions: int | None = None
+    finish_reason: Any = None
+
+
+class _Generated(msgspec.Struct):
+    meta_info: _MetaInfo | None = None
+    error: Any = None
+
+
+class _GeneratedWithOutput(_Generated):
+    text: str | None = None
+    output_ids: list[int] | None = None
+
+
+_decode_generated = msgspec.json.Decoder(_Generated).decode
+_decode_generated_with_output = msgspec.json.Decoder(_GeneratedWithOutput).decode
+
+
+class SglangStream:
+    """``/generate``: ``meta_info`` is cumulative in each event; text and ids are cumulative or not (a server flag)."""
+
+    def __init__(self, *, keep_output: bool) -> None:
+        self.completion_tokens: int | None = None
+        self.prompt_tokens: int | None = None
+        self.cached_tokens: int | None = None
+        self.finish_reason: str | None = None
+        self.retractions: int | None = None
+        self._keep_output = keep_output
+        self._ids: list[int] = []
+        self._text = ""
+
+    def feed(self, payload: bytes) -> int:
+        try:
+            event = (_decode_generated_with_output if self._keep_output else _decode_generated)(payload)
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            raise _not_an_event(payload, error) from None
+        if event.error is not None:
+            raise InBandError(_error_text(event.error))
+        meta = event.meta_info
+        if meta is None:
+            raise PayloadProblem(f"an event without meta_info: {payload[:120]!r}")
+        if meta.prompt_tokens is not None:
+            self.prompt_tokens = meta.prompt_tokens
+        if meta.cached_tokens is not None:
+            self.cached_tokens = meta.cached_tokens
+        if meta.num_retractions is not None:
+            self.retractions = meta.num_retractions
+        if meta.finish_reason is not None:
+            self.finish_reason = _finish_text(meta.finish_reason)
+            if self.finish_reason.startswith("abort"):
+                raise InBandError(self.finish_reason)
+        new = self._count(meta.completion_tokens)
+        if isinstance(event, _GeneratedWithOutput):
+            self._keep(event, new)
+        return new
+
+    def settle(self, event_tokens: array[int]) -> None:
+        """Every event said its tokens."""
+
+    @property
+    def output_ids(self) -> tuple[int, ...] | None:
+        return tuple(self._ids) if self._keep_output else None
+
+    @property
+    def output_text(self) -> str | None:
+        return self._text if self._keep_output else None
+
+    def _count(self, cumulative: int | None) -> int:
+        if cumulative is None:
+            return 0
+        new = cumulative - (self.completion_tokens or 0)
+        if new < 0:
+            raise PayloadProblem(f"completion_tokens fell from {self.completion_tokens} to {cumulative}")
+        self.completion_tokens = cumulative
+        return new
+
+    def _keep(self, event: _GeneratedWithOutput, new: int) -> None:
+        ids = event.output_ids
+        total = self.completion_tokens or 0
+        # The number of ids tells the two kinds of stream apart; without ids only the text itself can.
+        cumulative = len(ids) == total if ids else (event.text or "").startswith(self._text)
+        if ids:
+            self._ids = ids if cumulative else self._ids + ids
+        if event.text and (new or cumulative):
+            self._text = event.text if cumulative else self._text + event.text
+
+
+class _PromptDetails(msgspec.Struct):
+    cached_tokens: int | None = None
+
+
+class _Usage(msgspec.Struct):
+    completion_tokens: int | None = None
+    prompt_tokens: int | None = None
+    prompt_tokens_details: _PromptDetails | None = None
+
+
+class _Delta(msgspec.Struct):
+    content: str | None = None
+    reasoning_content: str | None = None
+    reasoning: str | None = None
+    tool_calls: Any = None
+
+
+class _Choice(msgspec.Struct):
+    text: str | None = None
+    delta: _Delta | None = None
+    finish_reason: str | None = None
+    matched_stop: Any = None
+
+
+class _Chunk(msgspec.Struct):
+    choices: list[_Choice] | None = None
+    usage: _Usage | None = None
+    error: Any = None
+
+
+_decode_chunk = msgspec.json.Decoder(_Chunk).decode
+
+
+class OpenAiStream:
+    """``/v1/completions`` and ``/v1/chat/completions``. Tokens come from ``usage`` of each chunk where the server sends
+    it (continuous usage). Otherwise a chunk counts as one token until the last usage tells how many there were."""
+
+    def __init__(self, *, keep_output: bool) -> None:
+        self.completion_tokens: int | None = None
+        self.prompt_tokens: int | None = None
+        self.cached_tokens: int | None = None
+        self.finish_reason: str | None = None
+        self.retractions: int | None = None
+        self._keep_output = keep_output
+        self._text: list[str] = []
+        self._continuous = False
+
+    def feed(self, payload: bytes) -> int:
+        try:
+            chunk = _decode_chunk(payload)
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            raise _not_an_event(payload, error) from None
+        if chunk.error is not None:
+            raise InBandError(_error_text(chunk.error))
+        if chunk.choices is None:
+            raise PayloadProblem(f"a chunk without choices: {payload[:120]!r}")
+        has_content = False
+        for choice in chunk.choices:
+            has_content |= self._read_choice(choice)
+        counted = self._read_usage(chunk.usage) if chunk.usage is not None else None
+        if counted is not None and chunk.choices:
+            self._continuous = True
+        if self._continuous:
+            return counted or 0
+        return int(has_content)
+
+    def settle(self, event_tokens: array[int]) -> None:
+        """Without continuous usage: the first event keeps its one token, the others share the rest evenly."""
+        total, events = self.completion_tokens, len(event_tokens)
+        if self._continuous or total is None or not events or total == events:
+            return
+        later = events - 1
+        if total < events or not later:
+            for position in range(events):
+                event_tokens[position] = int(position < total) if later else total
+            return
+        each, extra = divmod(total - 1, later)
+        for position in range(1, events):
+            # Spread the odd ones over the whole stream, so that no end of it looks faster.
+            event_tokens[position] = each + (position * extra // later - (position - 1) * extra // later)
+
+    @property
+    def output_ids(self) -> tuple[int, ...] | None:
+        return None
+
+    @property
+    def output_text(self) -> str | None:
+        return "".join(self._text) if self._keep_output else None
+
+    def _read_choice(self, choice: _Choice) -> bool:
+        if choice.finish_reason is not None:
+            matched = choice.matched_stop
+            self.finish_reason = (
+                f"{choice.finish_reason} ({matched})" if isinstance(matched, str) else choice.finish_reason
+            )
+            if choice.finish_reason == "abort":
+                raise InBandError("abort")
+        delta = choice.delta
+        text = choice.text or ""
+        has_tool_call = False
+        if delta is not None:
+            text += (delta.reasoning_content or delta.reasoning or "") + (delta.content or "")
+            has_tool_call = bool(delta.tool_calls)
+        if self._keep_output and text:
+            self._text.append(text)
+        return bool(text) or has_tool_call
+
+    def _read_usage(self, usage: _Usage) -> int | None:
+        if usage.prompt_tokens is not None:
+            self.prompt_tokens = usage.prompt_tokens
+        if usage.prompt_tokens_details is not None and usage.prompt_tokens_details.cached_tokens is not None:
+            self.cached_tokens = usage.prompt_tokens_details.cached_tokens
+        if usage.completion_tokens is None:
+            return None
+        new = usage.completion_tokens - (self.completion_tokens or 0)
+        if new < 0:
+            raise PayloadProblem(f"completion_tokens fell from {self.completion_tokens} to {usage.completion_tokens}")
+        self.completion_tokens = usage.completion_tokens
+        return new
+
+
+def _not_an_event(payload: bytes, error: Exception) -> PayloadProblem:
+    return PayloadProblem(f"an event that is not of this protocol ({error}): {payload[:120]!r}")
+
+
+def _error_text(error: Any) -> str:
+    if isinstance(error, dict):
+        message = error.get("message") or error.get("msg")
+        kind = error.get("type") or error.get("code")
+        if message:
+            return f"{message} ({kind})" if kind else str(message)
+    return str(error)[:500]
+
+
+def _finish_text(reason: Any) -> str:
+    """``length``; with what the server added where that says more: ``stop (NaN happened)``, ``abort (no memory)``."""
+    if not isinstance(reason, dict):
+        return str(reason)
+    kind = str(reason.get("type", "unknown"))
+    detail = reason.get("message") or reason.get("matched")
+    return f"{kind} ({detail})" if detail is not None and kind != "length" else kind

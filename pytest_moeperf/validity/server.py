@@ -1,0 +1,75 @@
+"""The server is the one it was, and its own counters agree with what the client saw."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from pytest_moeperf.model.records import LoadResult
+from pytest_moeperf.model.run import Check
+from pytest_moeperf.model.workload import Workload
+from pytest_moeperf.validity.result import failed, passed, unknown
+
+Snapshot = Mapping[str, Any]
+"""Of one moment: the counters ``requests``, ``generated_tokens``, ``prompt_tokens``, ``cached_tokens``, ``aborted``,
+``retracted``, and ``pid``, ``resolved_args_digest``. A key that is missing or None makes its check ``unknown``."""
+
+
+def server_checks(
+    before: Snapshot, after: Snapshot, result: LoadResult, workload: Workload, *, token_tolerance: float = 0.0
+) -> tuple[Check, ...]:
+    """
+    :param token_tolerance: relative, for the three token counters.
+    """
+    records = result.records
+    generated = _total(record.completion_tokens for record in records)
+    prompt = _total(record.prompt_tokens for record in records)
+    cached = _total(record.cached_tokens for record in records)
+    if prompt is None:
+        prompt = len(records) * workload.input_len
+
+    def agrees(name: str, key: str, expected: int | None, what: str, tolerance: float = 0.0) -> Check:
+        earlier, later = before.get(key), after.get(key)
+        if earlier is None or later is None:
+            return unknown(name, f"the server does not count its {what}")
+        if expected is None:
+            return unknown(name, f"the answers don't say how many {what} there were")
+        counted = later - earlier
+        if abs(counted - expected) <= tolerance * expected:
+            return passed(name)
+        why = _why(key, counted, expected)
+        message = f"the server counted {counted:g} {what} in the run, the client {expected}: {why}"
+        return failed(name, message, repeatable=True)
+
+    return (
+        _same("same_server_process", "pid", before, after),
+        _same("same_server_args", "resolved_args_digest", before, after),
+        agrees("server_requests_agree", "requests", len(records), "requests"),
+        agrees("server_generated_tokens_agree", "generated_tokens", generated, "generated tokens", token_tolerance),
+        agrees("server_prompt_tokens_agree", "prompt_tokens", prompt, "prompt tokens", token_tolerance),
+        agrees("server_cached_tokens_agree", "cached_tokens", cached, "cached tokens", token_tolerance),
+        agrees("server_no_aborts", "aborted", 0, "aborted requests"),
+        agrees("server_no_retractions", "retracted", 0, "retracted requests"),
+    )
+
+
+def _why(key: str, counted: float, expected: int) -> str:
+    if key == "retracted":
+        return "its KV cache is too small for this load"
+    if key == "aborted":
+        return "it gave up requests, of this run or of somebody else"
+    return "somebody else uses it too" if counted > expected else "some of what was answered never ran there"
+
+
+def _same(name: str, key: str, before: Snapshot, after: Snapshot) -> Check:
+    earlier, later = before.get(key), after.get(key)
+    if earlier is None or later is None:
+        return unknown(name, f"the server does not tell its {key}")
+    if earlier == later:
+        return passed(name)
+    return failed(name, f"{key} was {earlier} before the run and {later} after it: this is not the same server")
+
+
+def _total(values: Iterable[int | None]) -> int | None:
+    known = list(values)
+    return None if None in known else sum(value or 0 for value in known)

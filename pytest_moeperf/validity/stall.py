@@ -1,0 +1,106 @@
+"""A kernel that was compiled inside the window, a server that paused: a silence shared by all streams."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from pytest_moeperf.model.records import LoadResult
+from pytest_moeperf.model.run import Check
+from pytest_moeperf.validity.result import failed, passed, unknown
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+_NAME = "no_stall_in_window"
+STALL_SHARE = 0.03
+"""Of the run's duration: a silence that costs less can't decide anything."""
+STALL_MIN_MS = 50.0
+DECODE_RATIO = 10.0
+PREFILL_RATIO = 3.0
+
+
+def compile_stall_check(result: LoadResult) -> Check:
+    """No silence that this run's own rhythm does not explain.
+
+    A silence is the gap between two neighbouring token events of any stream, while a request is in flight. A decode gap
+    is held against the median decode gap. A gap in which requests wait for their first token is held against the other
+    such gaps, scaled with the number that wait, since their prefill is the work. Only a silence that costs at least
+    3 % of the run (and 50 ms) fails. A run in which every gap is long looks normal here: the run-level trend shows it.
+    """
+    silences = _silences(result)
+    if silences is None or len(silences.gap_ms) < 3:
+        return unknown(_NAME, "too few token events to tell a usual gap from a stall")
+    floor_ms = max(STALL_MIN_MS, STALL_SHARE * silences.run_ms)
+    worst = silences.gap_ms.argsort()[::-1]
+    for position in worst:
+        gap_ms, waiting = float(silences.gap_ms[position]), int(silences.waiting[position])
+        if gap_ms < floor_ms:
+            break
+        expected_ms = silences.usual_prefill_ms(int(position)) if waiting else silences.usual_decode_ms
+        if expected_ms is None:
+            continue
+        ratio = PREFILL_RATIO if waiting else DECODE_RATIO
+        if gap_ms > ratio * expected_ms and gap_ms - expected_ms > floor_ms:
+            doing = f"{waiting} requests waited for their first token" if waiting else "all were decoding"
+            return failed(
+                _NAME,
+                f"no stream got a token for {gap_ms:.0f} ms, {silences.at_s[position]:.2f} s into the run, while "
+                f"{doing}; such a gap is about {expected_ms:.1f} ms elsewhere: the server compiled a kernel, or paused",
+                repeatable=True,
+            )
+    return passed(_NAME)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Silences:
+    """One entry a gap, in the order of time."""
+
+    gap_ms: NDArray[np.float64]
+    at_s: NDArray[np.float64]
+    waiting: NDArray[np.int64]
+    """Requests that were sent and had no token yet when the gap ended."""
+    usual_decode_ms: float | None
+    run_ms: float
+
+    def usual_prefill_ms(self, position: int) -> float | None:
+        """Median of the other prefill gaps, as for the number that waits here; None without others."""
+        import numpy as np
+
+        others = self.waiting > 0
+        others[position] = False
+        if self.usual_decode_ms is not None:
+            # A token of another stream ends a gap long before the prefill does; such gaps are decode steps.
+            others &= self.gap_ms > 2 * self.usual_decode_ms
+        if not others.any():
+            return None
+        scale = np.maximum(1.0, self.waiting[position] / self.waiting[others])
+        return float(np.median(self.gap_ms[others] * scale))
+
+
+def _silences(result: LoadResult) -> _Silences | None:
+    import numpy as np
+
+    records = [record for record in result.records if record.event_ns]
+    if not records:
+        return None
+    sends = np.sort(np.array([record.send_ns for record in records], dtype=np.int64))
+    firsts = np.sort(np.array([record.event_ns[0] for record in records], dtype=np.int64))
+    lasts = np.sort(np.array([record.event_ns[-1] for record in records], dtype=np.int64))
+    ends = np.sort(np.concatenate([np.array(record.event_ns, dtype=np.int64) for record in records]))
+    starts = np.concatenate([sends[:1], ends[:-1]])
+    begun = np.searchsorted(sends, starts, side="right")
+    in_flight = begun - np.searchsorted(lasts, starts, side="right")
+    # With nothing in flight the silence is the client's, up to the next send.
+    starts = np.where((in_flight == 0) & (begun < len(sends)), sends[np.minimum(begun, len(sends) - 1)], starts)
+    gaps_ms = (ends - starts) / 1e6
+    waiting = np.searchsorted(sends, ends, side="left") - np.searchsorted(firsts, ends, side="left")
+    decode = gaps_ms[waiting == 0]
+    return _Silences(
+        gap_ms=gaps_ms,
+        at_s=(starts - sends[0]) / 1e9,
+        waiting=waiting,
+        usual_decode_ms=float(np.median(decode)) if len(decode) else None,
+        run_ms=float(ends[-1] - sends[0]) / 1e6,
+    )

@@ -91,15 +91,15 @@ def figures_sentence(outcome: Outcome, result: BoundResult) -> str:
     )
     if change.level != 0.95:
         text += f" at {change.level_text}"
-    return f"{text}, {_replicates(outcome)}."
+    return f"{text}, {_replicates(outcome, change)}."
 
 
-def _replicates(outcome: Outcome) -> str:
+def _replicates(outcome: Outcome, change: Change) -> str:
     decision = outcome.decision
     if decision.pairs:
         order = " in a new order" if decision.phase == "verify" else ""
-        return f"{count(decision.pairs, 'pair')} of fresh launches{order}"
-    return f"{count(max(decision.candidate_launches, 1), 'launch', 'launches')} against the stored runs"
+        return f"{count(change.n, 'pair')} of fresh launches{order}"
+    return f"{count(change.n, 'launch', 'launches')} against the stored runs"
 
 
 def count(number: int, one: str, many: str = "") -> str:

@@ -20,22 +20,22 @@ class NextStep:
 
 _DEFAULT_STEPS: dict[Verdict, tuple[str, ...]] = {
     Verdict.REGRESSION: (
-        "See it again: {pytest} {node}",
-        'Or accept it, with the reason: {pytest} {node} --update-baselines --perf-reason="..."',
+        "See it again: {pytest} -k {node}",
+        'Or accept it, with the reason: {pytest} --update-baselines --perf-reason="..." -k {node}',
     ),
-    Verdict.UNVERIFIED_WIN: ("{pytest} {node} --perf-verify-wins",),
-    Verdict.VERIFIED_WIN: ("{pytest} {node} --update-baselines",),
+    Verdict.UNVERIFIED_WIN: ("{pytest} --perf-verify-wins -k {node}",),
+    Verdict.VERIFIED_WIN: ("{pytest} --update-baselines -k {node}",),
     Verdict.INCONCLUSIVE: (
-        "Quiet the host (moeperf audit says how), or allow more launches with --perf-budget: {pytest} {node}",
+        "Quiet the host (moeperf audit says how), or allow more launches with --perf-budget: {pytest} -k {node}",
     ),
-    Verdict.INVALID: ("Repair what the check names, then run again: {pytest} {node}",),
+    Verdict.INVALID: ("Repair what the check names, then run again: {pytest} -k {node}",),
     Verdict.INCOMPARABLE: (
-        "Measure under the baseline's conditions, or store these beside it: {pytest} {node} --update-baselines",
+        "Measure under the baseline's conditions, or store these beside it: {pytest} --update-baselines -k {node}",
     ),
-    Verdict.NO_BASELINE: ("{pytest} {node} --update-baselines",),
+    Verdict.NO_BASELINE: ("{pytest} --update-baselines -k {node}",),
 }
 """Where the gate names no step: nobody is left without one."""
-_CONTRADICTED = ("The server's log says why it fell back; put that right, then run again: {pytest} {node}",)
+_CONTRADICTED = ("The server's log says why it fell back; put that right, then run again: {pytest} -k {node}",)
 
 
 def next_steps(outcome: Outcome, *, pytest_command: str) -> list[NextStep]:

@@ -18,7 +18,9 @@ _SECRETS_IN_TEXT = (
     re.compile(r"(\bBearer\s+)([\"']?)[^\s\"',)]+", re.IGNORECASE),
     re.compile(r"(\b[a-z][a-z0-9+.-]*://)()[^\s/@:]+:[^\s/@]+(?=@)", re.IGNORECASE),
 )
-_COMMAND_WORD = re.compile(r"""(?:[^\s"']|"[^"]*"|'[^']*')+""")
+_KEYWORD = re.compile(r"[\w:+\-.\[\]\\/]+")
+"""One word of a ``-k`` expression, as pytest reads it."""
+_COMMAND_WORD = re.compile(r"""(?:-[km]\s+)?(?:[^\s"']|"[^"]*"|'[^']*')+""")
 
 
 def redact_text(text: str) -> str:
@@ -76,11 +78,16 @@ def wrap(text: str, *, width: int, first: str = "", rest: str = "") -> list[str]
 
 
 def fill(template: str, *, node_id: str, pytest_command: str) -> str:
-    """``{pytest}`` and ``{node}`` of a next step, the node id quoted for a shell."""
-    node = shlex.quote(node_id)
-    for quoted in ('"{node}"', "'{node}'", "{node}"):
-        template = template.replace(quoted, node)
-    return template.replace("{pytest}", pytest_command)
+    """``{pytest}`` and ``{node}`` of a next step, quoted for a shell.
+
+    ``-k {node}`` becomes ``-k`` with the test's own name, which is what ``-k`` matches. For a name that ``-k`` can't
+    read, and for ``{node}`` anywhere else, the whole node id is put in.
+    """
+    function, bracket, parameters = node_id.partition("[")
+    name = f"{function.rpartition('::')[2]}{bracket}{parameters}"
+    selection = f"-k {shlex.quote(name)}" if _KEYWORD.fullmatch(name) else shlex.quote(node_id)
+    filled = template.replace("-k {node}", selection).replace("{node}", shlex.quote(node_id))
+    return filled.replace("{pytest}", pytest_command)
 
 
 def wrap_command(command: str, *, width: int, indent: str) -> list[str]:

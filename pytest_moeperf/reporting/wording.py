@@ -21,6 +21,8 @@ from pytest_moeperf.units import format_percent, format_quantity
 from pytest_moeperf.verdicts import explain, figures
 
 _QUOTE_LIMIT = 160
+_COMPARED = frozenset({Verdict.REGRESSION, Verdict.UNVERIFIED_WIN, Verdict.INCONCLUSIVE})
+"""Failures that rest on a comparison of figures."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -46,8 +48,8 @@ def find(outcome: Outcome, *, pytest_command: str) -> Finding:
     """
     result = deciding_result(outcome)
     headline = _headline(outcome, result)
-    why = _why(outcome, result)
-    details = [*_reasons(outcome, result, said=(headline, why)), *_failed_checks(outcome), *_blocking(outcome)]
+    why, *details = _gate_reasons(outcome) or [_why(outcome, result), *_detail(result)]
+    details += [*_failed_checks(outcome), *_blocking(outcome)]
     if not outcome.verdict.passes:
         details += [*_cautions(result), *_ran(outcome), *_ceiling(outcome), *_other_bounds(outcome, result)]
     if outcome.refused:
@@ -150,20 +152,25 @@ def _inconclusive_why(outcome: Outcome, result: BoundResult | None, *, regressio
     return f"{text}. About {unit} in all would decide."
 
 
-def _reasons(outcome: Outcome, result: BoundResult | None, *, said: Sequence[str]) -> list[str]:
-    """What the gate adds to the headline and the why; the figures of each bound have their own place."""
-    told = {*said, *(judged.reason for judged in outcome.decision.results)}
-    added = [_detail(result)] if result else []
-    added += [reason for reason in outcome.decision.reasons if reason not in told]
-    return [reason for reason in dict.fromkeys(added) if reason]
+def _gate_reasons(outcome: Outcome) -> list[str]:
+    """What the gate says beyond figures: each bound's figures have their own sentence here."""
+    decision = outcome.decision
+    if outcome.recorded:
+        return []
+    told = {f"{result.reason}{stop}" for result in decision.results for stop in ("", ".")}
+    starts = tuple(f"{result.bound.key} at {decision.cell.workload.label}:" for result in decision.results)
+    reasons = [
+        reason for reason in decision.reasons if reason not in told and not (starts and reason.startswith(starts))
+    ]
+    return list(dict.fromkeys(reasons))
 
 
-def _detail(result: BoundResult) -> str:
+def _detail(result: BoundResult | None) -> list[str]:
     """The reason without the figures and the explanation that every result of its kind starts with."""
-    if not result.reason:
-        return ""
+    if result is None or not result.reason:
+        return []
     rest = result.reason.removeprefix(f"{figures(result)}: {explain(result.verdict, result.bound)}").removeprefix("; ")
-    return f"{rest[:1].upper()}{rest[1:]}"
+    return [f"{rest[:1].upper()}{rest[1:]}"] if rest else []
 
 
 def _judged(outcome: Outcome) -> list[Run]:
@@ -189,10 +196,11 @@ def _failed_checks(outcome: Outcome) -> list[str]:
 def _blocking(outcome: Outcome) -> list[str]:
     if outcome.verdict is not Verdict.INCOMPARABLE:
         return []
+    told = " ".join(outcome.decision.reasons)
     return [
-        f"{difference.field}: baseline {difference.baseline}, here {difference.here}"
+        f"{difference.field}: {difference.baseline} in the baseline, {difference.here} here."
         for difference in outcome.decision.differences
-        if difference.blocking
+        if difference.blocking and f"{difference.field}:" not in told
     ]
 
 
@@ -202,7 +210,7 @@ def _cautions(result: BoundResult | None) -> list[str]:
 
 def _ran(outcome: Outcome) -> list[str]:
     text = ran_text(outcome.evidence)
-    if outcome.verdict in (Verdict.REGRESSION, Verdict.UNVERIFIED_WIN, Verdict.INCONCLUSIVE):
+    if outcome.verdict in _COMPARED:
         text = f"{text} {_conditions(outcome.decision.differences)}".strip()
     return [text] if text else []
 
@@ -238,6 +246,8 @@ def _ceiling(outcome: Outcome) -> list[str]:
 
 
 def _other_bounds(outcome: Outcome, result: BoundResult | None) -> list[str]:
+    if outcome.verdict not in _COMPARED:
+        return []
     return [
         f"Also {other.verdict}: {figures_sentence(outcome, other)}"
         for other in outcome.decision.results

@@ -264,7 +264,7 @@ def unverified_win() -> Outcome:
         results=[result(64, Verdict.UNVERIFIED_WIN, interval(0.1394, 0.121, 0.158))],
         pairs=4,
         odd=("the neighbours c=2 and c=256 did not move the same way.",),
-        next_steps=("{pytest} {node} --perf-verify-wins  (4 pairs, about 52 min)",),
+        next_steps=("{pytest} --perf-verify-wins -k {node}    (4 pairs, about 52 min)",),
     )
 
 
@@ -357,7 +357,7 @@ def no_change_seen() -> Outcome:
 
 def non_inferior() -> Outcome:
     return outcome(
-        2, Verdict.NON_INFERIOR, results=[result(2, Verdict.NON_INFERIOR, interval(-0.003, -0.03, 0.041))], pairs=6
+        2, Verdict.NON_INFERIOR, results=[result(2, Verdict.NON_INFERIOR, interval(-0.003, -0.03, 0.041, n=6))], pairs=6
     )
 
 
@@ -368,7 +368,7 @@ def verified_win() -> Outcome:
         results=[result(64, Verdict.VERIFIED_WIN, interval(0.1394, 0.121, 0.158))],
         pairs=4,
         phase="verify",
-        next_steps=('{pytest} {node} --update-baselines --perf-reason="autotuned tiles"',),
+        next_steps=('{pytest} --update-baselines --perf-reason="autotuned tiles" -k {node}',),
     )
 
 

@@ -70,8 +70,7 @@ conditions differ in server.moe\\_runner\\_backend only.
 - **Next:** (4 pairs, about 52 min)
 
   ```sh
-  pytest -m perf --backend=flashinfer_cutedsl 'tests/perf/test_moe.py::test_decode[flashinfer_cutedsl-64]' \
---perf-verify-wins
+  pytest -m perf --backend=flashinfer_cutedsl --perf-verify-wins -k 'test_decode[flashinfer_cutedsl-64]'
   ```
 
 - One note.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import replace
 
 import pytest
@@ -35,9 +36,8 @@ VERIFIED_WIN  throughput at c=64: 249 against 219 tok/s, +13.9 % [+12.1 %,
   +15.8 %], 4 pairs of fresh launches in a new order. Held up in fresh launches,
   with equal work and output.
   Next:
-    pytest -m perf --backend=flashinfer_cutedsl \\
-      'tests/perf/test_moe.py::test_decode[flashinfer_cutedsl-64]' \\
-      --update-baselines --perf-reason="autotuned tiles"
+    pytest -m perf --backend=flashinfer_cutedsl --update-baselines \\
+      --perf-reason="autotuned tiles" -k 'test_decode[flashinfer_cutedsl-64]'
 """,
     "regression": """\
 REGRESSION  throughput at c=1024: 797 against 1603 tok/s, -50 % [-51 %, -49 %],
@@ -51,11 +51,10 @@ REGRESSION  throughput at c=1024: 797 against 1603 tok/s, -50 % [-51 %, -49 %],
     +110 %], 4 pairs of fresh launches.
   Next: See it again:
     pytest -m perf --backend=flashinfer_cutedsl \\
-      'tests/perf/test_moe.py::test_decode[flashinfer_cutedsl-1024]'
+      -k 'test_decode[flashinfer_cutedsl-1024]'
   Or: accept it, with the reason:
-    pytest -m perf --backend=flashinfer_cutedsl \\
-      'tests/perf/test_moe.py::test_decode[flashinfer_cutedsl-1024]' \\
-      --update-baselines --perf-reason="..."
+    pytest -m perf --backend=flashinfer_cutedsl --update-baselines \\
+      --perf-reason="..." -k 'test_decode[flashinfer_cutedsl-1024]'
 """,
     "above_limit": """\
 REGRESSION  p99 TTFT at c=64: 612 ms.
@@ -65,11 +64,10 @@ REGRESSION  p99 TTFT at c=64: 612 ms.
     server.moe_runner_backend only.
   Next: See it again:
     pytest -m perf --backend=flashinfer_cutedsl \\
-      'tests/perf/test_moe.py::test_decode[flashinfer_cutedsl-64]'
+      -k 'test_decode[flashinfer_cutedsl-64]'
   Or: accept it, with the reason:
-    pytest -m perf --backend=flashinfer_cutedsl \\
-      'tests/perf/test_moe.py::test_decode[flashinfer_cutedsl-64]' \\
-      --update-baselines --perf-reason="..."
+    pytest -m perf --backend=flashinfer_cutedsl --update-baselines \\
+      --perf-reason="..." -k 'test_decode[flashinfer_cutedsl-64]'
 """,
     "unverified_win": """\
 UNVERIFIED_WIN  throughput at c=64: 249 against 219 tok/s, +13.9 % [+12.1 %,
@@ -81,9 +79,8 @@ UNVERIFIED_WIN  throughput at c=64: 249 against 219 tok/s, +13.9 % [+12.1 %,
     server.moe_runner_backend only.
   Odd: the neighbours c=2 and c=256 did not move the same way.
   Next (4 pairs, about 52 min):
-    pytest -m perf --backend=flashinfer_cutedsl \\
-      'tests/perf/test_moe.py::test_decode[flashinfer_cutedsl-64]' \\
-      --perf-verify-wins
+    pytest -m perf --backend=flashinfer_cutedsl --perf-verify-wins \\
+      -k 'test_decode[flashinfer_cutedsl-64]'
 """,
     "inconclusive": """\
 INCONCLUSIVE  throughput at c=2: 19.2 against 19.3 tok/s, -2.1 % [-7.1 %,
@@ -97,7 +94,7 @@ INCONCLUSIVE  throughput at c=2: 19.2 against 19.3 tok/s, -2.1 % [-7.1 %,
   Next: Quiet the host (moeperf audit says how), or allow more launches with
     --perf-budget:
     pytest -m perf --backend=flashinfer_cutedsl \\
-      'tests/perf/test_moe.py::test_decode[flashinfer_cutedsl-2]'
+      -k 'test_decode[flashinfer_cutedsl-2]'
 """,
     "invalid": """\
 INVALID  c=256: no_failed_requests failed in 1 of 3 runs.
@@ -108,7 +105,7 @@ INVALID  c=256: no_failed_requests failed in 1 of 3 runs.
     flashinfer_cutedsl MoE runner").
   Next: Repair what the check names, then run again:
     pytest -m perf --backend=flashinfer_cutedsl \\
-      'tests/perf/test_moe.py::test_decode[flashinfer_cutedsl-256]'
+      -k 'test_decode[flashinfer_cutedsl-256]'
 """,
     "contradicted": """\
 INVALID  c=64: asked for flashinfer_cutedsl, but triton ran.
@@ -117,20 +114,19 @@ INVALID  c=64: asked for flashinfer_cutedsl, but triton ran.
     "Falling back to triton (api_key=<hidden>)").
   Next: The server's log says why it fell back; put that right, then run again:
     pytest -m perf --backend=flashinfer_cutedsl \\
-      'tests/perf/test_moe.py::test_decode[flashinfer_cutedsl-64]'
+      -k 'test_decode[flashinfer_cutedsl-64]'
 """,
     "incomparable": """\
 INCOMPARABLE  c=10: the baseline differs in 2 fields that must be equal.
   A change between different conditions says nothing about the backend, so none
     is stated.
-  workload.num_prompts: baseline 20, here 40
-  environment.kernel: baseline 6.8.0, here 6.14.11
+  workload.num_prompts: 20 in the baseline, 40 here.
+  environment.kernel: 6.8.0 in the baseline, 6.14.11 here.
   Ran: flashinfer_cutedsl (confirmed, server log line 32: "Using
     flashinfer_cutedsl MoE runner").
   Next: Measure under the baseline's conditions, or store these beside it:
-    pytest -m perf --backend=flashinfer_cutedsl \\
-      'tests/perf/test_moe.py::test_decode[flashinfer_cutedsl-10]' \\
-      --update-baselines
+    pytest -m perf --backend=flashinfer_cutedsl --update-baselines \\
+      -k 'test_decode[flashinfer_cutedsl-10]'
 """,
     "no_baseline": """\
 NO_BASELINE  c=2: measured 19.4 tok/s, and nothing is stored to hold it against.
@@ -138,9 +134,8 @@ NO_BASELINE  c=2: measured 19.4 tok/s, and nothing is stored to hold it against.
   Ran: flashinfer_cutedsl (confirmed, server log line 32: "Using
     flashinfer_cutedsl MoE runner").
   Next:
-    pytest -m perf --backend=flashinfer_cutedsl \\
-      'tests/perf/test_moe.py::test_decode[flashinfer_cutedsl-2]' \\
-      --update-baselines
+    pytest -m perf --backend=flashinfer_cutedsl --update-baselines \\
+      -k 'test_decode[flashinfer_cutedsl-2]'
 """,
 }
 
@@ -162,17 +157,16 @@ def test_no_line_is_wider_than_80_columns(name: str) -> None:
 def test_a_command_that_fits_stays_on_one_line_with_its_cost() -> None:
     short = replace(unverified_win(), node_id="tests/test_moe.py::test_decode[triton-1]")
     assert failure_text(short, pytest_command="pytest", width=120).splitlines()[-1] == (
-        "  Next: pytest 'tests/test_moe.py::test_decode[triton-1]' --perf-verify-wins    (4 pairs, about 52 min)"
+        "  Next: pytest --perf-verify-wins -k 'test_decode[triton-1]'    (4 pairs, about 52 min)"
     )
 
 
 def test_a_broken_command_is_still_one_command_for_a_shell() -> None:
-    import shlex
-
+    # An apostrophe can't be said with -k, so the whole node id selects the test.
     node = "tests/perf/a rather long folder/test_moe.py::test_decode[flashinfer_cutedsl-it's-64]"
     text = failure_text(replace(unverified_win(), node_id=node), pytest_command="pytest -m perf", width=60)
     command = text[text.index("    pytest -m") :]
-    assert shlex.split(command.replace("\\\n", " ")) == ["pytest", "-m", "perf", node, "--perf-verify-wins"]
+    assert shlex.split(command.replace("\\\n", " ")) == ["pytest", "-m", "perf", "--perf-verify-wins", node]
 
 
 def test_a_recorded_first_baseline_needs_no_next_step() -> None:
@@ -228,10 +222,11 @@ def test_an_interval_without_an_end() -> None:
     assert "-2.8 % [-100 %, +inf %]" in text
 
 
-def test_what_the_gate_adds_to_its_figures_is_told_and_the_figures_are_not_repeated() -> None:
+def stated() -> Outcome:
+    """An EQUIVALENT whose result has a reason as ``verdicts.bound_result`` makes it."""
     outcome = equivalent()
     judged = outcome.decision.results[0]
-    stated = bound_result(
+    made = bound_result(
         judged.bound,
         judged.verdict,
         measured=judged.measured,
@@ -239,8 +234,33 @@ def test_what_the_gate_adds_to_its_figures_is_told_and_the_figures_are_not_repea
         interval=judged.interval,
         detail="one launch of three was bimodal",
     )
-    decision = replace(outcome.decision, results=(stated,), reasons=(stated.reason, "The screen decided."))
-    assert failure_text(replace(outcome, decision=decision)).splitlines()[3:] == [
-        "  One launch of three was bimodal",
-        "  The screen decided.",
+    return replace(outcome, decision=replace(outcome.decision, results=(made,)))
+
+
+def test_the_gates_own_meaning_replaces_ours_and_its_figures_are_not_repeated() -> None:
+    outcome = stated()
+    reasons = (
+        "throughput at c=1 512/128: 10.1 against 10.4 tok/s, -2.8 % [-4.0 %, -1.6 %], 1 launch against stored runs.",
+        "The whole interval lies inside -5 % and +3 %.",
+        "The baseline is provisional.",
+        f"{outcome.decision.results[0].reason}.",
+    )
+    decision = replace(outcome.decision, reasons=reasons)
+    assert failure_text(replace(outcome, decision=decision)).splitlines() == [
+        "EQUIVALENT  throughput at c=1: 10.1 against 10.4 tok/s, -2.8 % [-4.0 %, -1.6 %],",
+        "  1 launch against the stored runs. The whole interval lies inside -5 % and",
+        "  +3 %.",
+        "  The baseline is provisional.",
     ]
+
+
+def test_without_reasons_the_results_own_detail_is_told() -> None:
+    assert failure_text(stated()).splitlines()[3:] == ["  One launch of three was bimodal"]
+
+
+def test_fields_that_the_gate_names_are_not_listed_again() -> None:
+    outcome = samples()["incomparable"]
+    reasons = ("Nothing is compared.", "workload.num_prompts: 20 in the baseline, 40 here.")
+    text = failure_text(replace(outcome, decision=replace(outcome.decision, reasons=reasons)))
+    assert text.count("workload.num_prompts") == 1
+    assert text.count("environment.kernel: 6.8.0 in the baseline, 6.14.11 here.") == 1

@@ -1,0 +1,5 @@
+"""What the server and the GPUs report of themselves while a run goes on."""
+
+from pytest_moeperf.telemetry.prometheus import parse_prometheus, scrape, server_counters
+
+__all__ = ["parse_prometheus", "scrape", "server_counters"]

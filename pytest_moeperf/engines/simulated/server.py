@@ -43,7 +43,7 @@ class HttpServer(uvicorn.Server):
         yield
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Open the port (exits with code 1 where it is taken), then say so as SGLang does."""
+        """Open the port (exits with code 3 where it is taken, as SGLang does), then say so as SGLang does."""
         await super().startup(sockets=sockets)
         if self.started:
             logger.info("The server is fired up and ready to roll!")
@@ -55,6 +55,8 @@ def _protocol(board: FaultBoard) -> type[asyncio.Protocol]:
 
     class FaultyProtocol(base):  # type: ignore[misc]
         app: ASGIApp
+        held: list[bytes] | None = None
+        """What a slow accept has not passed on yet."""
 
         def connection_made(self, transport: asyncio.Transport) -> None:
             super().connection_made(transport)
@@ -69,12 +71,18 @@ def _protocol(board: FaultBoard) -> type[asyncio.Protocol]:
             if refuse is not None and len(self.connections) > refuse.number():
                 transport.abort()
             elif slow is not None:
-                transport.pause_reading()
-                asyncio.get_running_loop().call_later(slow.number(), _resume, transport)
+                self.held = []
+                asyncio.get_running_loop().call_later(slow.number(), self.release)
+
+        def data_received(self, data: bytes) -> None:
+            if self.held is None:
+                super().data_received(data)
+            else:
+                self.held.append(data)
+
+        def release(self) -> None:
+            held, self.held = self.held, None
+            for data in held or ():
+                super().data_received(data)
 
     return FaultyProtocol
-
-
-def _resume(transport: asyncio.Transport) -> None:
-    if not transport.is_closing():
-        transport.resume_reading()

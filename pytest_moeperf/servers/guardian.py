@@ -9,7 +9,6 @@ It alone writes the server's record. Standard library only, one thread, no impor
 
 from __future__ import annotations
 
-import json
 import os
 import selectors
 import signal
@@ -18,20 +17,14 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
-from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from pytest_moeperf.servers import gpu_memory, proctree, wire
-from pytest_moeperf.servers.private_files import create_private, write_atomically
+from pytest_moeperf.servers.launch_folder import LOG_NAME, SOCKET_NAME, RecordKeeper, iso_now
+from pytest_moeperf.servers.private_files import create_private
 from pytest_moeperf.servers.proctree import Process
-
-RECORD_NAME = "record.json"
-SOCKET_NAME = "socket"
-KEY_NAME = "key"
-LOG_NAME = "server.log"
-GUARDIAN_LOG_NAME = "guardian.log"
 
 _KILL_S = 30.0
 _GPU_FREE_S = 30.0
@@ -43,12 +36,20 @@ class _Holder:
 
     def __init__(self, line: wire.Line) -> None:
         self.line = line
-        self.process: Process | None = None
+        self.process = Process(0, 0)
         self.label = ""
         self.since = ""
         self.keep_s = 0.0
         self.holds = False
         self.pidfd: int | None = None
+
+    def text(self) -> str:
+        return f"pid {self.process.pid} ({self.label})"
+
+    def to_dict(self) -> dict[str, Any]:
+        """As in ``Holder`` of model/server.py."""
+        pid, start_time = self.process
+        return {"pid": pid, "pid_start_time": start_time, "since": self.since, "label": self.label}
 
 
 class Guardian:
@@ -60,8 +61,7 @@ class Guardian:
         self._holders: list[_Holder] = []
         self._server: Process | None = None
         self._exit_code: int | None = None
-        self._record: dict[str, Any] = {}
-        self._folder: Path | None = None
+        self._record: RecordKeeper | None = None
         self._term_s = 10.0
         self._keep_until: float | None = None
         """On the monotonic clock."""
@@ -87,8 +87,8 @@ class Guardian:
         proctree.become_subreaper()
         while True:
             self._reap()
-            if self._server is not None and self._exit_code is not None and self._record["state"] != "exited":
-                self._server_ended()
+            if self._exit_code is not None and self._record is not None and self._record.state != "exited":
+                self._server_ended(self._record)
             if reason := self._reason_to_end():
                 break
             for key, _ in self._selector.select(self._patience_s()):
@@ -146,7 +146,7 @@ class Guardian:
         if holder not in self._holders:
             return
         if holder.holds:
-            _tell(f"{_holder_text(holder)} ended without a word")
+            _tell(f"{holder.text()} ended without a word")
             self._let_go(holder)
         self._holders.remove(holder)
         self._selector.unregister(holder.line.connection)
@@ -155,12 +155,12 @@ class Guardian:
     def _take_hold(self, holder: _Holder, message: wire.Message) -> None:
         holder.process = Process(message["pid"], message["pid_start_time"])
         holder.label, holder.keep_s = message["label"], message["keep_s"]
-        holder.since, holder.holds = _iso_now(), True
+        holder.since, holder.holds = iso_now(), True
         # A process that the holder forked may keep the socket open after the holder's own end.
         holder.pidfd = proctree.open_pidfd(holder.process.pid)
         if holder.pidfd is not None:
             self._selector.register(holder.pidfd, selectors.EVENT_READ, partial(self._gone, holder))
-        _tell(f"held by {_holder_text(holder)}")
+        _tell(f"held by {holder.text()}")
 
     def _let_go(self, holder: _Holder) -> None:
         holder.holds = False
@@ -168,48 +168,24 @@ class Guardian:
             self._selector.unregister(holder.pidfd)
             os.close(holder.pidfd)
             holder.pidfd = None
-        if holder.keep_s > 0 and self._record.get("state") in ("ready", "warm"):
+        if holder.keep_s > 0 and self._record is not None and self._record.state == "ready":
             self._keep_until = max(self._keep_until or 0.0, time.monotonic() + holder.keep_s)
-        if self._server is not None:
-            self._update_record()
+        self._write_record()
 
     # Requests
 
     def _start(self, holder: _Holder, message: wire.Message) -> wire.Message:
-        self._folder = Path(message["folder"])
+        folder = Path(message["folder"])
         self._term_s = message["stop_timeout_s"]
         self._gpu_module = message["gpu_module_folder"]
         self._gpu_before = self._gpu_used(message["gpus"])
-        environment = {
-            **message["env"],
-            proctree.LAUNCH_VARIABLE: message["record"]["launch_id"],
-            proctree.GUARDIAN_VARIABLE: f"{self._me.pid}.{self._me.start_time}",
-            # Process titles set by setproctitle would overwrite the two above in /proc/<pid>/environ.
-            "SPT_NOENV": "1",
-        }
         try:
-            log = create_private(self._folder / LOG_NAME)
-            try:
-                child = subprocess.Popen(
-                    message["command"],
-                    env=environment,
-                    cwd=message["cwd"],
-                    stdin=subprocess.DEVNULL,
-                    stdout=log,
-                    stderr=subprocess.STDOUT,
-                    start_new_session=True,
-                    preexec_fn=partial(proctree.die_with_parent, self._me.pid),  # noqa: PLW1509 - one thread
-                )
-            finally:
-                os.close(log)
+            self._server = self._start_server(folder, message)
         except OSError as error:
             self._end_because = f"the server could not be started: {error}"
-            return {"ok": False, "errno": error.errno, "error": f"{error.strerror}: {error.filename or self._folder}"}
-        child.returncode = 0  # reaped by _reap, not by Popen
-        self._server = proctree.child(child.pid)
-        self._record = {
-            **message["record"],
-            "state": "starting",
+            return {"ok": False, "error": f"{error.strerror}: {error.filename or folder}"}
+        _tell(f"started pid {self._server.pid}: {message['record']['name']}")
+        facts = {
             "pid": self._server.pid,
             "pid_start_time": self._server.start_time,
             "guardian_pid": self._me.pid,
@@ -217,38 +193,63 @@ class Guardian:
             "boot_id": proctree.boot_id(),
             "hostname": socket.gethostname(),
             "pid_namespace": proctree.pid_namespace(),
-            "started_at": _iso_now(),
-            "start_s": None,
+            "started_at": iso_now(),
         }
-        _tell(f"started pid {self._server.pid}: {message['record']['name']}")
-        self._take_hold(holder, message)
-        listener = wire.listen_at(self._folder / SOCKET_NAME)
+        self._record = RecordKeeper(folder, {**message["record"], **facts})
+        listener = wire.listen_at(folder / SOCKET_NAME)
         self._selector.register(listener, selectors.EVENT_READ, partial(self._accept, listener))
-        self._update_record()
-        return {"ok": True, "record": self._record}
+        return self._hold(holder, message)
+
+    def _start_server(self, folder: Path, message: wire.Message) -> Process:
+        environment = {
+            **message["env"],
+            proctree.LAUNCH_VARIABLE: message["record"]["launch_id"],
+            proctree.GUARDIAN_VARIABLE: f"{self._me.pid}.{self._me.start_time}",
+            # Process titles set by setproctitle would overwrite the two above in /proc/<pid>/environ.
+            "SPT_NOENV": "1",
+        }
+        log = create_private(folder / LOG_NAME)
+        try:
+            child = subprocess.Popen(
+                message["command"],
+                env=environment,
+                cwd=message["cwd"],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+                preexec_fn=partial(proctree.die_with_parent, self._me.pid),  # noqa: PLW1509 - one thread
+            )
+        finally:
+            os.close(log)
+        child.returncode = 0  # reaped by _reap, not by Popen
+        return proctree.child(child.pid)
 
     def _hold(self, holder: _Holder, message: wire.Message) -> wire.Message:
-        if self._exit_code is not None or self._server is None:
+        if self._exit_code is not None or self._record is None:
             return {"ok": False}
+        # Whoever holds it last says whether it is kept: an earlier wish ends with a new hold.
         self._keep_until = None
         self._take_hold(holder, message)
-        self._update_record()
-        return {"ok": True, "record": self._record}
+        self._write_record()
+        return {"ok": True, "record": self._record.content}
 
     def _ready(self, _holder: _Holder, message: wire.Message) -> wire.Message:
+        if self._record is None:
+            return {"ok": False}
         if self._exit_code is None:
-            self._record["start_s"] = message["start_s"]
-            self._record["state"] = "ready"
-            self._update_record()
+            self._record.content["start_s"] = message["start_s"]
+            self._record.state = "ready"
+            self._write_record()
             _tell(f"ready after {message['start_s']:.1f} s")
-        return {"ok": True, "record": self._record}
+        return {"ok": True, "record": self._record.content}
 
     def _status(self, _holder: _Holder, _message: wire.Message) -> wire.Message:
         self._reap()
-        return {"ok": True, "exit_code": self._exit_code, "record": self._record}
+        return {"ok": True, "exit_code": self._exit_code}
 
     def _release(self, holder: _Holder, _message: wire.Message) -> wire.Message:
-        _tell(f"released by {_holder_text(holder)}")
+        _tell(f"released by {holder.text()}")
         self._let_go(holder)
         return {"ok": True, "ends": bool(self._reason_to_end())}
 
@@ -258,26 +259,25 @@ class Guardian:
 
     # The end
 
-    def _server_ended(self) -> None:
+    def _server_ended(self, record: RecordKeeper) -> None:
         _tell(f"the server ended by itself, exit code {self._exit_code}")
         self._end_tree()
-        self._record["state"] = "exited"
-        self._update_record()
+        record.state = "exited"
+        self._write_record()
 
     def _end(self, reason: str) -> None:
         _tell(f"ending: {reason}")
         left: set[Process] = set()
-        if self._server is not None:
-            self._record["state"] = "ending"
-            self._update_record()
+        if self._record is not None:
+            self._record.state = "ending"
+            self._write_record()
             left = self._end_tree()
-        if self._folder is not None and not left:
-            for name in (RECORD_NAME, SOCKET_NAME, KEY_NAME):
-                (self._folder / name).unlink(missing_ok=True)
-        _tell("gone")
+            if not left:
+                self._record.remove()
+        _tell("gone" if not left else "gone, and the record stays for what could not be ended")
         if self._stop_asker is not None:
             try:
-                self._stop_asker.line.send({"ok": not left, "left": [process.pid for process in sorted(left)]})
+                self._stop_asker.line.send({"ok": not left})
             except wire.LineClosedError:
                 _tell("who asked to stop is gone too")
 
@@ -308,40 +308,21 @@ class Guardian:
             if number == signal.SIGTERM:
                 self._end_because = "the guardian got SIGTERM"
 
-    def _update_record(self) -> None:
-        if self._folder is None:
+    def _write_record(self) -> None:
+        if self._record is None:
             return
-        holding = [holder for holder in self._holders if holder.holds and holder.process is not None]
-        warm = self._keep_until is not None and not holding
-        if self._record["state"] in ("ready", "warm"):
-            self._record["state"] = "warm" if warm else "ready"
-        until = datetime.now(UTC) + timedelta(seconds=(self._keep_until or 0.0) - time.monotonic())
-        self._record["keep_until"] = until.isoformat(timespec="seconds") if warm else None
-        self._record["holders"] = [
-            {**holder.process._asdict(), "since": holder.since, "label": holder.label}
-            for holder in holding
-            if holder.process is not None
-        ]
-        for holder in self._record["holders"]:
-            holder["pid_start_time"] = holder.pop("start_time")
+        holders = [holder.to_dict() for holder in self._holders if holder.holds]
+        warm_s = None if self._keep_until is None else self._keep_until - time.monotonic()
         try:
-            write_atomically(self._folder / RECORD_NAME, json.dumps(self._record, indent=1).encode())
+            self._record.write(holders=holders, warm_s=warm_s)
         except OSError as error:
             # A full disk must not end a server: the record is for others, the holders have their sockets.
             _tell(f"the record could not be written: {error}")
 
 
-def _holder_text(holder: _Holder) -> str:
-    return f"pid {holder.process.pid if holder.process else '?'} ({holder.label})"
-
-
-def _iso_now() -> str:
-    return datetime.now(UTC).isoformat(timespec="seconds")
-
-
 def _tell(text: str) -> None:
     try:
-        sys.stderr.write(f"{_iso_now()} {text}\n")
+        sys.stderr.write(f"{iso_now()} {text}\n")
         sys.stderr.flush()
     except OSError:
         return  # nowhere left to say that the disk is full

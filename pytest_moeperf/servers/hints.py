@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import re
 import signal
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
+
+from pytest_moeperf.servers.phases import phase_of
 
 
 class Hint(NamedTuple):
@@ -55,13 +57,14 @@ HINTS: Final[tuple[Hint, ...]] = (
         "an argument is missing: {0}",
     ),
     _hint(
-        r"no kernel image is available|not compiled (?:for|with)|unsupported (?:gpu|arch|compute capability)|"
+        r"no kernel image is available|unsupported (?:gpu|arch|compute capability)|"
         r"requires (?:SM|compute capability)[ _]?\d+|sm_?\d+ (?:is|are) not supported",
         "this kernel does not run on this GPU's architecture: choose another backend or another build",
     ),
     _hint(
-        r"libcuda\.so|CUDA driver|no CUDA-capable device|Torch not compiled with CUDA|CUDA is not available|"
-        r"NVIDIA driver|No accelerator",
+        r"libcuda\.so\S*: cannot open|CUDA driver (?:version is insufficient|initialization failed)|"
+        r"no CUDA-capable device|Torch not compiled with CUDA|Found no NVIDIA driver|"
+        r"No CUDA GPUs are available|No accelerator",
         "CUDA is not available to the server: check nvidia-smi, CUDA_VISIBLE_DEVICES and the container's GPU flags "
         "(--device cpu runs without)",
     ),
@@ -95,23 +98,20 @@ HINTS: Final[tuple[Hint, ...]] = (
     ),
 )
 
-_SILENT_STARTS: Final[tuple[tuple[re.Pattern[str], str], ...]] = (
-    (
-        re.compile(r"Init torch distributed begin"),
-        "it hung while the devices joined (NCCL): see NCCL_DEBUG=INFO, and NCCL_P2P_DISABLE=1 as a trial",
-    ),
-    (
-        re.compile(r"(?i)compil|autotun|deep_?gemm|capture|capturing"),
-        (
-            "it was still compiling or capturing kernels: raise start_timeout in [tool.moeperf.server]; the next start "
-            "finds its caches"
-        ),
-    ),
-    (
-        re.compile(r"(?i)load(?:ing)? .*(?:weight|shard)"),
-        "it was still loading weights: raise start_timeout in [tool.moeperf.server]",
-    ),
+_SLOW_KERNELS: Final = (
+    "it was still making kernels or graphs: raise start_timeout in [tool.moeperf.server]; "
+    "the next start finds its caches"
 )
+_SILENT_PHASES: Final[Mapping[str, str]] = {
+    "joining the devices": (
+        "it hung while the devices joined (NCCL): see NCCL_DEBUG=INFO, and NCCL_P2P_DISABLE=1 as a trial"
+    ),
+    "loading weights": "it was still loading weights: raise start_timeout in [tool.moeperf.server]",
+    "compiling kernels": _SLOW_KERNELS,
+    "tuning kernels": _SLOW_KERNELS,
+    "capturing graphs": _SLOW_KERNELS,
+}
+"""For the phases of phases.py in which a server may stay."""
 
 
 def hint_for_exit(lines: Sequence[str], exit_code: int | None) -> tuple[str, bool]:
@@ -132,8 +132,9 @@ def hint_for_exit(lines: Sequence[str], exit_code: int | None) -> tuple[str, boo
 def hint_for_silence(lines: Sequence[str]) -> str:
     """What to do about a server that lives and does not get ready: what it did last."""
     for line in reversed(lines):
-        for pattern, text in _SILENT_STARTS:
-            if pattern.search(line):
-                return text
+        if (phase := phase_of(line)) is not None:
+            if phase in _SILENT_PHASES:
+                return _SILENT_PHASES[phase]
+            break
     hint, _ = hint_for_exit(lines, None)
     return hint

@@ -13,15 +13,18 @@ from pathlib import Path
 import filelock
 
 from pytest_moeperf.model.server import LaunchPlan, ServerProgress, ServerRecord, WaitNotice
-from pytest_moeperf.servers import guardian
+from pytest_moeperf.servers import launch_folder
 from pytest_moeperf.servers.handle import Server
-from pytest_moeperf.servers.link import GuardianLink, HolderIdentity, end_orphans, join, launch
+from pytest_moeperf.servers.launch import launch
+from pytest_moeperf.servers.link import GuardianLink, HolderIdentity, end_orphans, join
+from pytest_moeperf.servers.logfile import ServerLog
 from pytest_moeperf.servers.ports import free_port
 from pytest_moeperf.servers.private_files import read_private
 from pytest_moeperf.servers.problems import DevicesBusy, ServerExited, ServerNotReady
-from pytest_moeperf.servers.readiness import ask_health, wait_ready
+from pytest_moeperf.servers.readiness import ask_health, exited_error, wait_ready
 from pytest_moeperf.servers.registry import forget, guardian_is_dead, holders_text, prune, read_records
 from pytest_moeperf.servers.runtime import file_name_of, runtime_folder
+from pytest_moeperf.servers.wire import LineClosedError
 from pytest_moeperf.units import format_duration
 
 _PORT_TRIES = 4
@@ -92,7 +95,7 @@ def _shared_or_launched(
         for record in _live_records(root):
             if record.spec_digest != plan.spec_digest or record.exclusive or record.state not in ("ready", "warm"):
                 continue
-            if (server_link := join(record, holder=holder, stop_timeout_s=plan.stop_timeout_s)) is None:
+            if (server_link := _joined(record, holder, plan)) is None:
                 continue
             try:
                 healthy = _answers(server_link.record)
@@ -118,6 +121,10 @@ def _launched(
         try:
             start_s = wait_ready(plan, server_link, on_progress=on_progress)
             server_link.announce_ready(start_s)
+        except LineClosedError as error:
+            server_link.stop(f"{holder.label}: its guardian is gone")
+            log = ServerLog(server_link.record.log_path, secrets=(plan.api_key or "",))
+            raise exited_error(plan.name, None, log, when="with its guardian, as it got ready") from error
         except BaseException as error:
             server_link.stop(f"{holder.label}: it did not get ready")
             if isinstance(error, ServerExited) and error.port_taken and tries_left:
@@ -187,6 +194,16 @@ def _live_records(root: Path) -> list[ServerRecord]:
     return live
 
 
+def _joined(record: ServerRecord, holder: HolderIdentity, plan: LaunchPlan) -> GuardianLink | None:
+    try:
+        return join(record, holder=holder, stop_timeout_s=plan.stop_timeout_s)
+    except TimeoutError as error:
+        raise ServerNotReady(
+            what=f"{record.name} (pid {record.pid}) runs, and its guardian (pid {record.guardian_pid}) does not answer",
+            hint=f"kill -9 {record.guardian_pid} ends both",
+        ) from error
+
+
 def _answers(record: ServerRecord) -> bool:
     for _ in range(_HEALTH_TRIES):
         if ask_health(record.host, record.port, record.health_path, api_key=_key_of(record)).good:
@@ -222,7 +239,7 @@ def _launcher_text(device: str, plan: LaunchPlan) -> tuple[str, str]:
 
 def _key_of(record: ServerRecord) -> str | None:
     try:
-        return read_private(Path(record.folder) / guardian.KEY_NAME).decode()
+        return read_private(Path(record.folder) / launch_folder.KEY_NAME).decode()
     except FileNotFoundError:
         return None
 

@@ -1,34 +1,19 @@
-"""The holder's end of the line to a guardian: starting one, joining one, and watching that it lives."""
+"""The holder's end of the line to a guardian: holding a server, joining it, and watching that its guardian lives."""
 
 from __future__ import annotations
 
 import contextlib
-import importlib.util
 import os
 import selectors
-import socket
-import subprocess
-import sys
 import threading
-import uuid
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from pytest_moeperf.errors import ServerError
-from pytest_moeperf.model.server import (
-    API_KEY_PLACEHOLDER,
-    PORT_PLACEHOLDER,
-    RECORD_SCHEMA,
-    LaunchPlan,
-    ServerRecord,
-)
-from pytest_moeperf.servers import guardian, proctree
-from pytest_moeperf.servers.private_files import create_private, write_atomically
+from pytest_moeperf.model.server import ServerRecord
+from pytest_moeperf.servers import launch_folder, proctree
 from pytest_moeperf.servers.proctree import Process
 from pytest_moeperf.servers.wire import Line, LineClosedError, Message, connect_to
 
-_START_REPLY_S = 60.0
 _REPLY_S = 30.0
 _END_SLACK_S = 90.0
 """Beyond the stop time-out: SIGKILL, and the driver giving its memory back."""
@@ -100,78 +85,13 @@ class GuardianLink:
                 raise LineClosedError(f"the guardian did not answer within {timeout_s:.0f} s") from error
 
 
-def launch(plan: LaunchPlan, *, root: Path, port: int, holder: HolderIdentity, exclusive: bool) -> GuardianLink:
-    """Start a guardian, and the server under it.
-
-    :param root: the runtime folder.
-    :raises ServerError: the program or its working folder is not there, or can't be run.
-    """
-    if sys.platform != "linux":
-        raise ServerError(
-            what=f"{plan.name}: servers are launched on Linux only, this is {sys.platform}",
-            hint="start it by hand and attach to it with --perf-attach=URL",
-        )
-    launch_id = uuid.uuid4().hex
-    folder = root / "launches" / launch_id
-    folder.mkdir(mode=0o700)
-    if plan.api_key is not None:
-        write_atomically(folder / guardian.KEY_NAME, plan.api_key.encode())
-    line = _start_guardian(folder)
-    values = {PORT_PLACEHOLDER: str(port), API_KEY_PLACEHOLDER: plan.api_key or ""}
-    url_host = f"[{plan.host}]" if ":" in plan.host else plan.host
-    gpus = [device for device in plan.devices if device.startswith(("GPU-", "MIG-"))]
-    request = {
-        "op": "start",
-        **holder.to_message(),
-        "command": [_filled(part, values) for part in plan.command],
-        "env": {**os.environ, **{key: _filled(value, values) for key, value in plan.env.items()}},
-        "cwd": plan.cwd or str(Path.cwd()),
-        "folder": str(folder),
-        "stop_timeout_s": plan.stop_timeout_s,
-        "gpus": gpus,
-        "gpu_module_folder": _folder_of_module("pynvml") if gpus else None,
-        "record": {
-            "schema": RECORD_SCHEMA,
-            "launch_id": launch_id,
-            "spec_digest": plan.spec_digest,
-            "name": plan.name,
-            "exclusive": exclusive,
-            "url": f"http://{url_host}:{port}",
-            "host": plan.host,
-            "port": port,
-            "health_path": plan.health_path,
-            "devices": list(plan.devices),
-            "folder": str(folder),
-            "log_path": str(folder / guardian.LOG_NAME),
-        },
-    }
-    try:
-        reply = line.ask(request, timeout_s=_START_REPLY_S)
-    except (LineClosedError, TimeoutError) as error:
-        line.close()
-        raise ServerError(
-            what=f"{plan.name}: its guardian process ended before it started the server",
-            hint=f"see {folder / guardian.GUARDIAN_LOG_NAME}",
-        ) from error
-    except BaseException:
-        line.close()  # Ctrl-C: the guardian ends at once
-        raise
-    if not reply["ok"]:
-        line.close()
-        raise ServerError(
-            what=f"{plan.name} could not be started: {reply['error']}",
-            hint=f"the command is: {' '.join(plan.command)}",
-        )
-    return GuardianLink(line, ServerRecord.from_dict(reply["record"]), stop_timeout_s=plan.stop_timeout_s)
-
-
 def join(record: ServerRecord, *, holder: HolderIdentity, stop_timeout_s: float) -> GuardianLink | None:
     """Hold a running server too. None where it has ended, or did so while this was asking.
 
     :raises TimeoutError: its guardian does not answer.
     """
     try:
-        line = Line(connect_to(Path(record.folder) / guardian.SOCKET_NAME, timeout_s=_REPLY_S))
+        line = Line(connect_to(Path(record.folder) / launch_folder.SOCKET_NAME, timeout_s=_REPLY_S))
     except OSError:
         return None
     try:
@@ -188,7 +108,7 @@ def join(record: ServerRecord, *, holder: HolderIdentity, stop_timeout_s: float)
 def ask_to_stop(record: ServerRecord, *, label: str, timeout_s: float = 120.0) -> bool:
     """End a server without holding it, whoever else does. Whether it was gone within ``timeout_s``."""
     try:
-        line = Line(connect_to(Path(record.folder) / guardian.SOCKET_NAME, timeout_s=_REPLY_S))
+        line = Line(connect_to(Path(record.folder) / launch_folder.SOCKET_NAME, timeout_s=_REPLY_S))
     except OSError:
         return True
     try:
@@ -255,45 +175,6 @@ class _GuardianWatch:
             os.close(pidfd)
         if not proctree.is_alive(self._guardian):
             end_orphans(self._launch_id)
-
-
-def _start_guardian(folder: Path) -> Line:
-    ours, theirs = socket.socketpair()
-    log = create_private(folder / guardian.GUARDIAN_LOG_NAME)
-    program = Path(__file__).with_name("__main__.py")
-    environment = {
-        key: value
-        for key, value in os.environ.items()
-        if key not in (proctree.LAUNCH_VARIABLE, proctree.GUARDIAN_VARIABLE)
-    }
-    try:
-        # -S -P: neither site-packages nor the current folder; see __main__.py.
-        subprocess.run(
-            [sys.executable, "-S", "-P", str(program), str(theirs.fileno())],
-            pass_fds=(theirs.fileno(),),
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=log,
-            cwd="/",
-            env=environment,
-            start_new_session=True,
-            check=False,
-        )
-    finally:
-        os.close(log)
-        theirs.close()
-    return Line(ours)
-
-
-def _filled(text: str, values: Mapping[str, str]) -> str:
-    for placeholder, value in values.items():
-        text = text.replace(placeholder, value)
-    return text
-
-
-def _folder_of_module(name: str) -> str | None:
-    spec = importlib.util.find_spec(name)
-    return None if spec is None or spec.origin is None else str(Path(spec.origin).parent)
 
 
 def process_of(record: ServerRecord) -> Process:

@@ -12,6 +12,7 @@ _TAIL_BYTES = 64 * 1024
 _LINE_CHARACTERS = 400
 # Progress bars overwrite their line with a carriage return, and coloured logs carry escapes.
 _LINE_END = re.compile(rb"\r\n|\n|\r")
+_OVERWRITTEN = re.compile(rb"[^\r\n]*\r(?=[^\r\n])")
 _ESCAPE = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 
 
@@ -25,13 +26,13 @@ class ServerLog:
         self._half_line = b""
 
     def text(self) -> str:
-        """All of it; empty where there is none yet."""
-        return self._clean(self._bytes_from(0))
+        """All of it, as a terminal would show it; empty where there is none yet."""
+        return self._clean(_OVERWRITTEN.sub(b"", self._bytes_from(0)))
 
     def tail(self, lines: int = TAIL_LINES) -> tuple[str, ...]:
         """The last lines that are not blank, each at most 400 characters."""
         size = self.path.stat().st_size if self.path.exists() else 0
-        text = self._clean(self._bytes_from(max(0, size - _TAIL_BYTES)))
+        text = self._clean(_OVERWRITTEN.sub(b"", self._bytes_from(max(0, size - _TAIL_BYTES))))
         filled = [line for line in text.split("\n") if line.strip()]
         return tuple(_shortened(line) for line in filled[-lines:])
 

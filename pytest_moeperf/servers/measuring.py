@@ -8,13 +8,14 @@ import os
 import time
 from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 
 import filelock
 
 from pytest_moeperf.model.server import WaitNotice
-from pytest_moeperf.servers.problems import DevicesBusy
-from pytest_moeperf.servers.runtime import file_name_of, host_locks_folder
+from pytest_moeperf.servers.problems import DevicesBusy, RuntimeFolderError
+from pytest_moeperf.servers.runtime import LOCKS_VARIABLE, file_name_of, host_locks_folder
 from pytest_moeperf.units import format_duration
 
 _NOTICE_S = 1.0
@@ -40,30 +41,50 @@ def measuring_lock(
     :param on_wait: told once a second for whom it waits, and how long.
     :param wait_timeout_s: None waits as long as the others live.
     :raises DevicesBusy: waited longer than ``wait_timeout_s``.
+    :raises RuntimeFolderError: the lock's files can't be used.
     """
     folder = host_locks_folder()
     began = time.monotonic()
     with contextlib.ExitStack() as held:
         for device in sorted(set(devices)):
             path = folder / f"{file_name_of(device)}.lock"
-            lock = filelock.FileLock(path, mode=0o666, thread_local=False)
-            while True:
-                try:
-                    lock.acquire(timeout=_NOTICE_S, poll_interval=_POLL_S)
-                    break
-                except filelock.Timeout:
-                    waited_s = time.monotonic() - began
-                    holder = _holder_text(path)
-                    if wait_timeout_s is not None and waited_s >= wait_timeout_s:
-                        raise DevicesBusy(
-                            what=f"gave up waiting for {device} to measure on after {format_duration(waited_s)}: "
-                            f"{holder}",
-                            hint="one measurement at a time on a device; end the other one, or wait longer",
-                        ) from None
-                    on_wait(WaitNotice(what=f"{device} to measure on", holder=holder, waited_s=waited_s))
-            held.callback(lock.release)
-            _write_holder(path, label)
+            try:
+                held.callback(_acquired(path, partial(_tell_or_give_up, device, path, began, on_wait, wait_timeout_s)))
+                _write_holder(path, label)
+            except OSError as error:
+                raise RuntimeFolderError(
+                    what=f"the lock of {device} cannot be used: {error.filename or path}: {error.strerror}",
+                    hint=f"remove it if nobody measures, or name another folder with {LOCKS_VARIABLE}",
+                ) from error
         yield
+
+
+def _acquired(path: Path, while_waiting: Callable[[], None]) -> Callable[[], None]:
+    lock = filelock.FileLock(path, mode=0o666, thread_local=False)
+    while True:
+        try:
+            lock.acquire(timeout=_NOTICE_S, poll_interval=_POLL_S)
+        except filelock.Timeout:
+            while_waiting()
+        else:
+            return lock.release
+
+
+def _tell_or_give_up(
+    device: str,
+    path: Path,
+    began: float,
+    on_wait: Callable[[WaitNotice], None],
+    wait_timeout_s: float | None,
+) -> None:
+    waited_s = time.monotonic() - began
+    holder = _holder_text(path)
+    if wait_timeout_s is not None and waited_s >= wait_timeout_s:
+        raise DevicesBusy(
+            what=f"gave up waiting for {device} to measure on after {format_duration(waited_s)}: {holder}",
+            hint="one measurement at a time on a device; end the other one, or wait longer",
+        )
+    on_wait(WaitNotice(what=f"{device} to measure on", holder=holder, waited_s=waited_s))
 
 
 def _holder_path(lock_path: Path) -> Path:

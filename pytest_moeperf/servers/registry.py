@@ -10,7 +10,7 @@ from pathlib import Path
 
 from pytest_moeperf.errors import UsageProblem
 from pytest_moeperf.model.server import RECORD_SCHEMA, ServerRecord
-from pytest_moeperf.servers import guardian, proctree
+from pytest_moeperf.servers import launch_folder, proctree
 from pytest_moeperf.servers.link import ask_to_stop, end_orphans, guardian_of
 from pytest_moeperf.servers.private_files import read_private
 from pytest_moeperf.servers.problems import ServerNotReady
@@ -53,7 +53,7 @@ def stop_server(record_or_id: ServerRecord | str, *, force: bool = False) -> Ser
     if not ask_to_stop(record, label="moeperf servers stop"):
         raise ServerNotReady(
             what=f"{record.name} (pid {record.pid}) could not be ended",
-            hint=f"see {Path(record.folder) / guardian.GUARDIAN_LOG_NAME}; a process in a driver call ends with it",
+            hint=f"see {Path(record.folder) / launch_folder.GUARDIAN_LOG_NAME}",
         )
     return record
 
@@ -62,7 +62,7 @@ def read_records(root: Path) -> list[ServerRecord]:
     """All records that can be read. One that can't is put aside as ``record.json.torn``: its guardian, if it lives,
     writes a new one with the next change, and ends its server as always."""
     records = []
-    for path in sorted((root / "launches").glob(f"*/{guardian.RECORD_NAME}")):
+    for path in sorted((root / "launches").glob(f"*/{launch_folder.RECORD_NAME}")):
         try:
             plain = json.loads(read_private(path))
             # A server of another version of this package is alive and well, only not ours to share.
@@ -85,7 +85,7 @@ def guardian_is_dead(record: ServerRecord) -> bool:
         return not proctree.is_alive(guardian_of(record))
     # Another container on this kernel. Its pids mean nothing here, but a dead guardian's socket refuses.
     try:
-        connect_to(Path(record.folder) / guardian.SOCKET_NAME, timeout_s=_CONNECT_S).close()
+        connect_to(Path(record.folder) / launch_folder.SOCKET_NAME, timeout_s=_CONNECT_S).close()
     except (ConnectionRefusedError, FileNotFoundError):
         return True
     except OSError:
@@ -97,8 +97,7 @@ def forget(record: ServerRecord) -> None:
     """End what a dead guardian left behind, and remove its record. The logs stay."""
     if record.boot_id == proctree.boot_id():
         end_orphans(record.launch_id)
-    for name in (guardian.SOCKET_NAME, guardian.KEY_NAME, guardian.RECORD_NAME):
-        (Path(record.folder) / name).unlink(missing_ok=True)
+    launch_folder.remove_all_but_logs(Path(record.folder))
 
 
 def prune(root: Path, *, keep: int = KEPT_LAUNCHES, min_age_s: float = 3600.0) -> None:
@@ -106,7 +105,7 @@ def prune(root: Path, *, keep: int = KEPT_LAUNCHES, min_age_s: float = 3600.0) -
     ended = [
         folder
         for folder in (root / "launches").iterdir()
-        if not (folder / guardian.RECORD_NAME).exists() and not (folder / guardian.SOCKET_NAME).exists()
+        if not (folder / launch_folder.RECORD_NAME).exists() and not (folder / launch_folder.SOCKET_NAME).exists()
     ]
     newest_first = sorted(ended, key=lambda folder: folder.lstat().st_mtime, reverse=True)
     for folder in newest_first[keep:]:

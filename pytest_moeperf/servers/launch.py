@@ -1,0 +1,143 @@
+"""Starting a guardian, and a server under it."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import socket
+import subprocess
+import sys
+import uuid
+from collections.abc import Mapping
+from pathlib import Path
+
+from pytest_moeperf.errors import ServerError
+from pytest_moeperf.model.server import (
+    API_KEY_PLACEHOLDER,
+    PORT_PLACEHOLDER,
+    RECORD_SCHEMA,
+    LaunchPlan,
+    ServerRecord,
+)
+from pytest_moeperf.servers import launch_folder, proctree
+from pytest_moeperf.servers.link import GuardianLink, HolderIdentity
+from pytest_moeperf.servers.private_files import create_private, write_atomically
+from pytest_moeperf.servers.problems import RuntimeFolderError
+from pytest_moeperf.servers.runtime import RUNTIME_VARIABLE
+from pytest_moeperf.servers.wire import Line, LineClosedError
+
+_START_REPLY_S = 60.0
+
+
+def launch(plan: LaunchPlan, *, root: Path, port: int, holder: HolderIdentity, exclusive: bool) -> GuardianLink:
+    """Start a guardian, and the server under it.
+
+    :param root: the runtime folder.
+    :raises RuntimeFolderError: the runtime folder can't be written.
+    :raises ServerError: the program or its working folder is not there, or can't be run.
+    """
+    if sys.platform != "linux":
+        raise ServerError(
+            what=f"{plan.name}: servers are launched on Linux only, this is {sys.platform}",
+            hint="start it by hand and attach to it with --perf-attach=URL",
+        )
+    launch_id = uuid.uuid4().hex
+    folder = root / "launches" / launch_id
+    try:
+        folder.mkdir(mode=0o700)
+        if plan.api_key is not None:
+            write_atomically(folder / launch_folder.KEY_NAME, plan.api_key.encode())
+        line = _start_guardian(folder)
+    except OSError as error:
+        raise RuntimeFolderError(
+            what=f"{plan.name} could not be started: {folder} cannot be written: {error.strerror}",
+            hint=f"see df -h, or name another folder with {RUNTIME_VARIABLE}",
+        ) from error
+    values = {PORT_PLACEHOLDER: str(port), API_KEY_PLACEHOLDER: plan.api_key or ""}
+    url_host = f"[{plan.host}]" if ":" in plan.host else plan.host
+    gpus = [device for device in plan.devices if device.startswith(("GPU-", "MIG-"))]
+    request = {
+        "op": "start",
+        **holder.to_message(),
+        "command": [_filled(part, values) for part in plan.command],
+        "env": {**os.environ, **{key: _filled(value, values) for key, value in plan.env.items()}},
+        "cwd": plan.cwd or str(Path.cwd()),
+        "folder": str(folder),
+        "stop_timeout_s": plan.stop_timeout_s,
+        "gpus": gpus,
+        "gpu_module_folder": _folder_of_module("pynvml") if gpus else None,
+        "record": {
+            "schema": RECORD_SCHEMA,
+            "launch_id": launch_id,
+            "spec_digest": plan.spec_digest,
+            "name": plan.name,
+            "exclusive": exclusive,
+            "url": f"http://{url_host}:{port}",
+            "host": plan.host,
+            "port": port,
+            "health_path": plan.health_path,
+            "devices": list(plan.devices),
+            "folder": str(folder),
+            "log_path": str(folder / launch_folder.LOG_NAME),
+        },
+    }
+    try:
+        reply = line.ask(request, timeout_s=_START_REPLY_S)
+    except (LineClosedError, TimeoutError) as error:
+        line.close()
+        raise ServerError(
+            what=f"{plan.name}: its guardian process ended before it started the server",
+            hint=f"see {folder / launch_folder.GUARDIAN_LOG_NAME}",
+        ) from error
+    except BaseException:
+        line.close()  # Ctrl-C: the guardian ends at once
+        raise
+    if not reply["ok"]:
+        line.close()
+        raise ServerError(
+            what=f"{plan.name} could not be started: {reply['error']}",
+            hint=f"the command is: {' '.join(plan.command)}",
+        )
+    return GuardianLink(line, ServerRecord.from_dict(reply["record"]), stop_timeout_s=plan.stop_timeout_s)
+
+
+def _start_guardian(folder: Path) -> Line:
+    ours, theirs = socket.socketpair()
+    log = create_private(folder / launch_folder.GUARDIAN_LOG_NAME)
+    program = Path(__file__).with_name("__main__.py")
+    environment = {
+        key: value
+        for key, value in os.environ.items()
+        if key not in (proctree.LAUNCH_VARIABLE, proctree.GUARDIAN_VARIABLE)
+    }
+    try:
+        # -S -P: neither site-packages nor the current folder; see __main__.py.
+        subprocess.run(
+            [sys.executable, "-S", "-P", str(program), str(theirs.fileno())],
+            pass_fds=(theirs.fileno(),),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=log,
+            cwd="/",
+            env=environment,
+            start_new_session=True,
+            check=False,
+        )
+    except BaseException:
+        ours.close()
+        raise
+    finally:
+        os.close(log)
+        theirs.close()
+    return Line(ours)
+
+
+def _filled(text: str, values: Mapping[str, str]) -> str:
+    for placeholder, value in values.items():
+        text = text.replace(placeholder, value)
+    return text
+
+
+def _folder_of_module(name: str) -> str | None:
+    spec = importlib.util.find_spec(name)
+    return None if spec is None or spec.origin is None else str(Path(spec.origin).parent)

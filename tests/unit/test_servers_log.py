@@ -1,0 +1,52 @@
+"""Reading a log that is being written."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from pytest_moeperf.servers.logfile import ServerLog
+
+
+def test_new_lines_come_once_and_whole(tmp_path: Path) -> None:
+    path = tmp_path / "log"
+    log = ServerLog(path)
+    assert log.new_lines() == []
+    path.write_bytes(b"one\ntw")
+    assert log.new_lines() == ["one"]
+    with path.open("ab") as file:
+        file.write(b"o\n\n10%\r20%\r")
+    assert log.new_lines() == ["two", "10%", "20%"]
+    assert log.new_lines() == []
+
+
+def test_the_tail_is_what_a_terminal_would_show(tmp_path: Path) -> None:
+    path = tmp_path / "log"
+    path.write_bytes(b"first\r\n\n 10%|#\r 90%|####\r100%|#####\n\x1b[31mred\x1b[0m\nno end")
+    assert ServerLog(path).tail() == ("first", "100%|#####", "red", "no end")
+    assert ServerLog(path).tail(2) == ("red", "no end")
+
+
+def test_secrets_are_blanked_everywhere(tmp_path: Path) -> None:
+    path = tmp_path / "log"
+    path.write_text("api_key='s3cret'\n")
+    log = ServerLog(path, secrets=("s3cret", ""))
+    assert log.text() == "api_key='***'\n"
+    assert log.tail() == ("api_key='***'",)
+    assert log.new_lines() == ["api_key='***'"]
+
+
+def test_long_lines_and_bad_bytes_are_bearable(tmp_path: Path) -> None:
+    path = tmp_path / "log"
+    path.write_bytes(b"x" * 1000 + b"\n\xff\xfe\n")
+    long_line, bad = ServerLog(path).tail()
+    assert long_line == "x" * 397 + "..."
+    assert bad == "\ufffd\ufffd"
+
+
+def test_a_link_is_not_followed(tmp_path: Path) -> None:
+    (tmp_path / "secret").write_text("not yours")
+    (tmp_path / "log").symlink_to(tmp_path / "secret")
+    with pytest.raises(OSError, match="symbolic links"):
+        ServerLog(tmp_path / "log").text()

@@ -1,0 +1,9 @@
+"""Launches are what costs, and one launch serves every cell of its backend: the campaign plans, measures and
+asks the gate."""
+
+from __future__ import annotations
+
+from pytest_moeperf.campaign.events import CampaignEvent, CellResult
+from pytest_moeperf.campaign.run import Campaign
+
+__all__ = ["Campaign", "CampaignEvent", "CellResult"]

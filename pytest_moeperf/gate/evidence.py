@@ -1,0 +1,207 @@
+"""What the launches of a cell say about each of its bounds, now: intervals against the store, in pairs,
+against a limit."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+
+from pytest_moeperf.gate.state import (
+    CONFIRM,
+    CONFIRM_ALPHA,
+    GROSS_ALPHA,
+    GROSS_PAIRS,
+    SCREEN_ALPHA,
+    CellState,
+    planned_look,
+)
+from pytest_moeperf.model.bounds import Bound
+from pytest_moeperf.model.run import CANDIDATE, REFERENCE
+from pytest_moeperf.model.verdict import Interval, Verdict
+from pytest_moeperf.stats.boundaries import increments
+from pytest_moeperf.stats.components import SD_FLOOR
+from pytest_moeperf.stats.effects import LaunchMean
+from pytest_moeperf.stats.paired import Pairs, gross_interval, pairs, pairs_to_decide, sequential_interval
+from pytest_moeperf.stats.quantiles import t_quantile
+from pytest_moeperf.stats.stored import Prediction, predict
+from pytest_moeperf.verdicts import Margins, margins
+
+LOSS, GAIN = "loss", "gain"
+ENOUGH_DF = 2
+"""Below these degrees of freedom a stored launch sd is no better than an assumed one."""
+ASSUMED_GROSS_FACTOR = 2.0
+"""An assumed pair sd is doubled before a gross change is read off one block."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Finding:
+    """What is known of one bound; ``verdict`` None: undecided."""
+
+    bound: Bound
+    verdict: Verdict | None
+    interval: Interval | None = None
+    detail: str = ""
+
+
+def limits(state: CellState, bound: Bound) -> Margins:
+    return margins(bound, proven=state.settings.proven)
+
+
+def candidate_means(state: CellState, key: str) -> tuple[LaunchMean, ...]:
+    return tuple(item.means[key] for item in state.of(CANDIDATE))
+
+
+def prediction(state: CellState, bound: Bound) -> Prediction | None:
+    """All candidate launches so far against the stored runs; None where the store has nothing."""
+    stored = state.stored.get(bound.key)
+    new = candidate_means(state, bound.key)
+    if stored is None or not new:
+        return None
+    return predict(
+        stored,
+        new,
+        assumed_session_sd=state.settings.assumed_session_sd,
+        assumed_launch_sd=state.settings.assumed_launch_sd,
+        provisional=state.provisional,
+    )
+
+
+def full_margin(state: CellState, bound: Bound) -> bool:
+    """Against stored runs of too few sessions a regression must be proven by the whole margin."""
+    if state.phase == CONFIRM and state.paired:
+        return False
+    found = prediction(state, bound)
+    return found is not None and found.assumed
+
+
+def pair_data(state: CellState, bound: Bound, phase: str = CONFIRM) -> Pairs | None:
+    differences = state.differences(bound.key, phase)
+    return pairs(differences) if differences else None
+
+
+def stored_pair_sd(state: CellState, bound: Bound) -> tuple[float, float]:
+    """Sd of a difference of two launches and its degrees of freedom, from the store; else the assumed one,
+    doubled."""
+    stored = state.stored.get(bound.key)
+    if stored is not None and stored.launch_df >= ENOUGH_DF:
+        return math.sqrt(2 * max(stored.launch_ms, SD_FLOOR**2)), float(stored.launch_df)
+    return ASSUMED_GROSS_FACTOR * math.sqrt(2) * state.settings.assumed_launch_sd, math.inf
+
+
+def confirm_interval(state: CellState, bound: Bound, share: float = 1.0) -> Interval | None:
+    """The interval of this checkpoint. ``share``: of the family's error, as Holm's step-down grants it."""
+    look = planned_look(state)
+    if state.paired:
+        data = pair_data(state, bound)
+        if data is None or data.n < GROSS_PAIRS:
+            return None
+        if look is not None:
+            return sequential_interval(data, look=look, alpha=CONFIRM_ALPHA * share, looks=state.settings.looks)
+        sd, df = stored_pair_sd(state, bound)
+        return gross_interval(data, pair_sd=sd, df=df, alpha=GROSS_ALPHA * share)
+    found = prediction(state, bound)
+    if found is None:
+        return None
+    if not state.capabilities.relaunch:
+        alpha = CONFIRM_ALPHA
+    elif look is not None:
+        alpha = increments(CONFIRM_ALPHA, state.settings.looks)[look]
+    else:
+        alpha = GROSS_ALPHA
+    return found.interval(alpha * share)
+
+
+def p_value(state: CellState, bound: Bound, side: str) -> float:
+    """Only to put the hypotheses of a family in order."""
+    margin = limits(state, bound)
+    source: Pairs | Prediction | None = pair_data(state, bound) if state.paired else prediction(state, bound)
+    if source is None:
+        return 1.0
+    if side == LOSS:
+        return source.p_below(-(margin.loss if full_margin(state, bound) else margin.proven_loss))
+    return source.p_above(margin.proven_win)
+
+
+def with_outlook(state: CellState, bound: Bound, interval: Interval) -> Interval:
+    """The interval with "about how many launches would decide"."""
+    margin = limits(state, bound)
+    away = max(interval.estimate + margin.loss, -margin.proven_loss - interval.estimate)
+    if interval.estimate > margin.win:
+        away = max(-margin.loss - interval.estimate, interval.estimate - margin.proven_win)
+    if state.phase == CONFIRM and state.paired:
+        data = pair_data(state, bound)
+        count = pairs_to_decide(data, alpha=CONFIRM_ALPHA, distance=away) if data is not None and data.n > 1 else None
+    else:
+        found = prediction(state, bound)
+        alpha = SCREEN_ALPHA if state.phase != CONFIRM else CONFIRM_ALPHA / 2
+        count = found.launches_for_width(alpha, away) if found is not None else None
+    return replace(interval, launches_to_decide=count)
+
+
+def hopeless(state: CellState, bound: Bound) -> bool:
+    """No number of further launches against the stored runs can decide: the session variance alone is too wide."""
+    found = prediction(state, bound)
+    if found is None:
+        return True
+    margin = limits(state, bound)
+    half = t_quantile(1 - increments(CONFIRM_ALPHA, state.settings.looks)[-1], found.df) * found.se_limit
+    swing = 2 * found.launch_sd / math.sqrt(found.launches)
+    worse = margin.loss if found.assumed else margin.proven_loss
+    cannot_pass = found.estimate + swing - half <= -margin.loss
+    cannot_fail = found.estimate - swing + half >= -worse
+    return cannot_pass and cannot_fail
+
+
+def absolute_interval(state: CellState, bound: Bound, alpha: float) -> Interval:
+    """Of the candidate's mean effect over launches, not relative to anything. Launch variance: own and stored,
+    else assumed."""
+    new = candidate_means(state, bound.key)
+    count = len(new)
+    centre = math.fsum(item.mean for item in new) / count
+    squares = math.fsum((item.mean - centre) ** 2 for item in new)
+    stored = state.stored.get(bound.key)
+    df = count - 1
+    if stored is not None:
+        squares, df = squares + stored.launch_ms * stored.launch_df, df + stored.launch_df
+    warnings: tuple[str, ...] = ()
+    if df >= ENOUGH_DF:
+        variance, freedom = squares / df, float(df)
+    else:
+        run_df = sum(item.runs - 1 for item in new)
+        run_part = math.fsum(item.squares for item in new) / run_df / new[0].runs if run_df else 0.0
+        variance, freedom = state.settings.assumed_launch_sd**2 + run_part, math.inf
+        warnings = (f"launch sd assumed {state.settings.assumed_launch_sd * 100:.3g} %",)
+    half = t_quantile(1 - alpha, freedom) * math.sqrt(max(variance, SD_FLOOR**2) / count)
+    return Interval(
+        estimate=centre,
+        lower=centre - half,
+        upper=centre + half,
+        level=1 - 2 * alpha,
+        n=count,
+        method="over launches",
+        df=None if math.isinf(freedom) else freedom,
+        warnings=warnings,
+    )
+
+
+def measured_value(state: CellState, bound: Bound, phases: tuple[str, ...]) -> float | None:
+    """Geometric mean over the candidate's launches of these phases, in the bound's unit."""
+    return _geometric(state, bound, CANDIDATE, phases)
+
+
+def reference_value(state: CellState, bound: Bound, phases: tuple[str, ...]) -> float | None:
+    """The same of the reference arm; the stored level where no reference was launched."""
+    launched = _geometric(state, bound, REFERENCE, phases)
+    if launched is not None:
+        return launched
+    stored = state.stored.get(bound.key)
+    return _value(bound, stored.centre) if stored is not None else None
+
+
+def _geometric(state: CellState, bound: Bound, arm: str, phases: tuple[str, ...]) -> float | None:
+    means = [item.means[bound.key].mean for item in state.of(arm) if item.phase in phases]
+    return _value(bound, math.fsum(means) / len(means)) if means else None
+
+
+def _value(bound: Bound, effect: float) -> float:
+    return math.exp(effect if bound.higher_is_better else -effect)

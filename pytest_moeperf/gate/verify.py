@@ -1,0 +1,132 @@
+"""Verification of a win (design 4.4): fresh launches A A B B B B A A, fixed n, and everything that could fake
+a win."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+from pytest_moeperf.gate.decide import decide
+from pytest_moeperf.gate.evidence import Finding, limits, pair_data
+from pytest_moeperf.gate.state import VERIFY, VERIFY_ALPHA, CellState
+from pytest_moeperf.model.bounds import Bound
+from pytest_moeperf.model.run import CANDIDATE, REFERENCE, Run
+from pytest_moeperf.model.verdict import Verdict
+from pytest_moeperf.stats.components import SD_FLOOR
+from pytest_moeperf.stats.paired import fixed_interval
+from pytest_moeperf.stats.quantiles import t_quantile
+from pytest_moeperf.units import format_change, format_percent
+from pytest_moeperf.verdicts import format_interval, proven_worse, shown_not_worse
+
+EQUAL_WORK = 0.01
+"""Largest relative difference between the arms' mean token counts."""
+SANITY_CHECK = "output_sanity"
+
+
+def judge_verification(state: CellState) -> CellState:
+    """Close the cell with VERIFIED_WIN, or say what the win failed on."""
+    claimed = {
+        result.bound.key: result.interval
+        for result in (state.discovery.results if state.discovery is not None else ())
+        if result.verdict is Verdict.UNVERIFIED_WIN
+    }
+    doubts = [*unequal_work(state), *unsound_output(state)]
+    findings = []
+    for bound in state.bounds:
+        data = pair_data(state, bound, VERIFY)
+        if data is None or data.n < 2:
+            findings.append(Finding(bound=bound, verdict=Verdict.INCONCLUSIVE))
+            continue
+        interval = fixed_interval(data, alpha=VERIFY_ALPHA, method=f"verification, {data.n} fresh pairs, fixed n")
+        margin = limits(state, bound)
+        if proven_worse(interval, margin):
+            findings.append(Finding(bound=bound, verdict=Verdict.REGRESSION, interval=interval))
+        elif bound.key in claimed:
+            found = claimed[bound.key]
+            reasons = [*doubts, *moved_reference(state, bound)]
+            if not (interval.lower > 0 and interval.estimate > margin.proven_win):
+                reasons.append("the win did not show again in fresh launches")
+            before = f"found as {format_interval(bound, found)}" if found is not None else ""
+            verdict = Verdict.UNVERIFIED_WIN if reasons else Verdict.VERIFIED_WIN
+            findings.append(
+                Finding(bound=bound, verdict=verdict, interval=interval, detail=", and ".join(reasons) or before)
+            )
+        else:
+            passed = shown_not_worse(interval, margin) or (
+                Verdict.NON_INFERIOR if interval.lower > -margin.loss else Verdict.INCONCLUSIVE
+            )
+            findings.append(Finding(bound=bound, verdict=passed, interval=interval))
+    closed = decide(state, findings)
+    failed = [item.detail for item in findings if item.verdict is Verdict.UNVERIFIED_WIN and item.detail]
+    if failed and closed.decision is not None:
+        told = tuple(f"Verification failed: {text}." for text in dict.fromkeys(failed))
+        return replace(closed, decision=replace(closed.decision, reasons=(*closed.decision.reasons, *told)))
+    return closed
+
+
+def _runs(state: CellState, arm: str) -> tuple[Run, ...]:
+    return tuple(run for item in state.of(arm, phase=VERIFY) for run in item.runs)
+
+
+def unequal_work(state: CellState) -> list[str]:
+    """Both arms must have done the same: requests, tokens out, tokens in, tokens from the cache."""
+    reads: tuple[tuple[str, Callable[[Run], float | None]], ...] = (
+        ("completed requests", lambda run: run.metrics.completed),
+        ("output tokens", lambda run: run.metrics.output_tokens),
+        ("prompt tokens", lambda run: run.metrics.prompt_tokens),
+        ("cached tokens", lambda run: run.metrics.cached_tokens),
+        ("tokens per event", lambda run: run.metrics.tokens_per_event),
+    )
+    problems = []
+    for name, read in reads:
+        ours = _mean([read(run) for run in _runs(state, CANDIDATE)])
+        theirs = _mean([read(run) for run in _runs(state, REFERENCE)])
+        if (ours is None) != (theirs is None):
+            problems.append(f"{name} are known of one arm only")
+        elif ours is not None and theirs is not None and abs(ours - theirs) > EQUAL_WORK * max(ours, theirs):
+            if name == "tokens per event":
+                continue  # how the server packs tokens into events is not work
+            problems.append(f"the arms did unequal work: {ours:g} {name} a run against {theirs:g}")
+    return problems
+
+
+def _mean(values: Sequence[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return math.fsum(known) / len(known) if known else None
+
+
+def unsound_output(state: CellState) -> list[str]:
+    """The greedy text of both arms must have been compared and found sound. Not looked at is not sound."""
+    checks = [check for run in _runs(state, CANDIDATE) for check in run.checks if check.name == SANITY_CHECK]
+    if not checks:
+        return ["the output was not compared with the reference's"]
+    unknown = [check.message for check in checks if check.status != "pass"]
+    return (
+        [f"the output could not be compared with the reference's: {unknown[0] or 'no reason given'}"] if unknown else []
+    )
+
+
+def moved_reference(state: CellState, bound: Bound) -> list[str]:
+    """The reference launches after the candidate's must equal those before: else the host moved, not the code."""
+    reference = [
+        item.means[bound.key].mean
+        for item in sorted(state.of(REFERENCE, phase=VERIFY), key=lambda item: item.pair or 0)
+    ]
+    candidate = [item.means[bound.key].mean for item in state.of(CANDIDATE, phase=VERIFY)]
+    half = len(reference) // 2
+    if half < 1:
+        return ["the reference was not launched again after the candidate"]
+    first, second = reference[:half], reference[half:]
+    groups = [first, second, candidate]
+    squares = sum((item - sum(group) / len(group)) ** 2 for group in groups for item in group)
+    df = sum(len(group) - 1 for group in groups)
+    sd = max(SD_FLOOR, math.sqrt(squares / df)) if df else SD_FLOOR
+    shift = sum(second) / len(second) - sum(first) / len(first)
+    margin = limits(state, bound).loss
+    reach = t_quantile(1 - VERIFY_ALPHA, df) * sd * math.sqrt(1 / len(first) + 1 / len(second)) if df else math.inf
+    if abs(shift) + reach < margin:
+        return []
+    change, allowed = format_change(bound.ratio(shift)), format_percent(bound.regression)
+    text = f"the reference's second block is not shown equal to its first ({change}, margin {allowed})"
+    return [f"{text}: the host may have moved"]

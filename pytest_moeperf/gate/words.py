@@ -1,0 +1,182 @@
+"""The words of a Decision: what happened, how sure, why, what to do. ``{pytest}`` and ``{node}`` are filled in
+by reporters."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from pytest_moeperf.gate.evidence import Finding, full_margin, limits, prediction
+from pytest_moeperf.gate.state import CONFIRM, VERIFY, CellState
+from pytest_moeperf.model.verdict import BoundResult, Interval, Verdict
+from pytest_moeperf.units import format_percent, format_quantity
+from pytest_moeperf.verdicts import explain, format_interval
+
+RECORD_STEP = "{pytest} --update-baselines -k {node}"
+REFERENCE_STEP = (
+    "{pytest} --perf-reference=BACKEND -k {node}    (head to head in fresh launches; needs no stored baseline)"
+)
+
+
+def headline(state: CellState, result: BoundResult) -> str:
+    """``throughput at c=1 512/128: 731 against 361 tok/s, +102 % [+96 %, +109 %], 4 pairs of fresh launches.``"""
+    bound, interval = result.bound, result.interval
+    text = f"{bound.key} at {state.plan.cell.workload.label}:"
+    if result.measured is not None:
+        text += f" {format_quantity(result.measured)}"
+        text += f" against {format_quantity(result.baseline)}" if result.baseline is not None else ""
+        text += f" {bound.unit}"
+    if interval is not None:
+        text += f", {format_interval(bound, interval)}, {_stands_on(state, interval)}"
+    return text + "."
+
+
+def _stands_on(state: CellState, interval: Interval) -> str:
+    if state.paired and state.phase in {CONFIRM, VERIFY} and state.pair_numbers(state.phase):
+        return f"{interval.n} pairs of fresh launches"
+    return f"{interval.n} launch{'es' * (interval.n > 1)} against stored runs ({interval.method})"
+
+
+def reasons(state: CellState, verdict: Verdict, judged: Sequence[tuple[Finding, BoundResult]], why: str) -> list[str]:
+    """In order of importance; the deciding bounds first, then what else failed."""
+    deciding = [(finding, result) for finding, result in judged if result.verdict is verdict]
+    lines = [headline(state, result) for _, result in deciding if result.measured is not None]
+    lines.extend(_meaning(state, verdict, *deciding[0]))
+    if why:
+        lines.append(why)
+    if state.capabilities.reference_problem:
+        lines.append(state.capabilities.reference_problem)
+    lines.extend(
+        result.reason + "." for _, result in judged if result.verdict is not verdict and not result.verdict.passes
+    )
+    return lines
+
+
+def _meaning(state: CellState, verdict: Verdict, finding: Finding, result: BoundResult) -> list[str]:
+    if verdict in {Verdict.NO_BASELINE, Verdict.INCOMPARABLE}:
+        return _nothing_to_compare(state, verdict, finding)
+    if verdict is Verdict.REGRESSION:
+        text = _regression(state, finding, result)
+    elif verdict is Verdict.INCONCLUSIVE:
+        text = _inconclusive(state, finding, result)
+    else:
+        text = explain(verdict, result.bound, detail=finding.detail)
+        text = f"{text[0].upper()}{text[1:]}."
+    return [text, *_provisional(state, verdict)]
+
+
+def _nothing_to_compare(state: CellState, verdict: Verdict, finding: Finding) -> list[str]:
+    if verdict is Verdict.NO_BASELINE:
+        return [f"Nothing is stored that this could be held against{': ' + finding.detail if finding.detail else ''}."]
+    blocking = [item for item in state.match.differences if item.blocking] if state.match is not None else []
+    return [
+        "The stored baseline was measured under other conditions, so nothing is compared.",
+        *(f"{item.field}: {item.baseline} in the baseline, {item.here} here." for item in blocking),
+    ]
+
+
+def _regression(state: CellState, finding: Finding, result: BoundResult) -> str:
+    if finding.detail:
+        return f"Worse than its {finding.detail}."
+    level = result.interval.level * 100 if result.interval is not None else 0.0
+    margin = limits(state, result.bound)
+    loss = margin.loss if full_margin(state, result.bound) else margin.proven_loss
+    beyond = format_percent(round(abs(result.bound.ratio(-loss)), 4))
+    return f"Proven worse: the whole {level:.3g} % interval lies beyond a loss of {beyond}."
+
+
+def _inconclusive(state: CellState, finding: Finding, result: BoundResult) -> str:
+    loss = format_percent(result.bound.regression)
+    if result.interval is None:
+        return f"Nothing was measured that could decide{': ' + finding.detail if finding.detail else ''}."
+    if finding.detail:
+        return f"Not decided: {finding.detail}."
+    count = result.interval.launches_to_decide
+    open_text = f"Neither a loss of {loss} nor its absence is proven"
+    if count is not None:
+        unit = "pairs" if state.paired and state.phase == CONFIRM else "launches"
+        return f"{open_text}; about {count} {unit} in all would decide."
+    found = prediction(state, result.bound)
+    if found is not None and not state.paired:
+        return (
+            f"{open_text}, and more launches against the stored runs would not decide: the sessions alone leave an "
+            f"uncertainty (sd) of {format_percent(round(found.se_limit, 4))}."
+        )
+    return f"{open_text}."
+
+
+def _provisional(state: CellState, verdict: Verdict) -> list[str]:
+    if not state.provisional or state.match is None or state.match.baseline is None:
+        return []
+    if state.paired and state.phase in {CONFIRM, VERIFY}:
+        return []
+    baseline = state.match.baseline
+    assumed = format_percent(state.settings.assumed_session_sd)
+    held = f"{baseline.launches} launch{'es' * (baseline.launches > 1)} in {baseline.sessions} session"
+    held += "s" * (baseline.sessions > 1)
+    text = f"The baseline is provisional ({held}; 4 in 2 are needed): a session sd of {assumed}"
+    if verdict.passes:
+        return [f"{text} is assumed."]
+    return [f"{text} is assumed, so a regression or a win must be proven by its whole margin."]
+
+
+def next_steps(state: CellState, verdict: Verdict) -> list[str]:
+    """What to do, most useful first. Nothing after a pass."""
+    steps = _STEPS.get(verdict)
+    return steps(state) if steps is not None else []
+
+
+def _no_baseline(_: CellState) -> list[str]:
+    return [f"{RECORD_STEP}    (records this cell)"]
+
+
+def _incomparable(_: CellState) -> list[str]:
+    return [
+        f"{RECORD_STEP}    (records a baseline for these conditions beside the old one)",
+        REFERENCE_STEP,
+        "or measure under the baseline's conditions: set the fields named above back",
+    ]
+
+
+def _unverified(state: CellState) -> list[str]:
+    if state.paired:
+        return ["{pytest} --perf-verify-wins -k {node}"]
+    return [
+        "{pytest} --perf-verify-wins --perf-reference=BACKEND -k {node}    (verifying takes a reference arm)",
+        f"{RECORD_STEP}    (takes the new level without verification)",
+    ]
+
+
+def _verified(_: CellState) -> list[str]:
+    return [f"{RECORD_STEP} --perf-reason='verified win: ...'"]
+
+
+def _worse(_: CellState) -> list[str]:
+    return [f"{RECORD_STEP} --perf-reason='why this loss is accepted'    (only if it is)"]
+
+
+def _screened(_: CellState) -> list[str]:
+    return ["{pytest} --perf-mode=confirm -k {node}    (decides instead of looking)"]
+
+
+def _undecided(state: CellState) -> list[str]:
+    steps = []
+    if state.settings.mode != CONFIRM:
+        steps.append("{pytest} --perf-mode=confirm -k {node}")
+    if state.settings.budget_s is not None:
+        steps.append("{pytest} --perf-budget=TIME -k {node}    (a larger one)")
+    if not state.capabilities.reference:
+        steps.append(REFERENCE_STEP)
+    if not state.paired:
+        steps.append(f"{RECORD_STEP}    (in further sessions: more stored launches narrow every interval)")
+    return steps
+
+
+_STEPS: dict[Verdict, Callable[[CellState], list[str]]] = {
+    Verdict.NO_BASELINE: _no_baseline,
+    Verdict.INCOMPARABLE: _incomparable,
+    Verdict.UNVERIFIED_WIN: _unverified,
+    Verdict.VERIFIED_WIN: _verified,
+    Verdict.REGRESSION: _worse,
+    Verdict.INCONCLUSIVE: _undecided,
+    Verdict.NO_CHANGE_SEEN: _screened,
+}

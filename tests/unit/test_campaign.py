@@ -1,0 +1,348 @@
+"""The campaign over scripted benches: which launches it asks for, and what the cells end as."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+
+import pytest
+
+from pytest_moeperf.campaign import Campaign, CampaignEvent, CellResult
+from pytest_moeperf.errors import ServerError
+from pytest_moeperf.model.baseline import Baseline, BaselineMatch
+from pytest_moeperf.model.bench import CellPlan
+from pytest_moeperf.model.bounds import Bound
+from pytest_moeperf.model.records import ClientReport
+from pytest_moeperf.model.run import CANDIDATE, REFERENCE, Check, Launch, Run
+from pytest_moeperf.model.settings import GateSettings
+from pytest_moeperf.model.verdict import Difference, Verdict
+from pytest_moeperf.model.workload import Cell, Workload
+from pytest_moeperf.rehearse import LEVEL, SOUND, Noise, metrics_of, stored_baseline
+
+THROUGHPUT = Bound(metric="throughput")
+TPOT = Bound(metric="tpot")
+DEFAULTS = GateSettings()
+QUIET = Noise(session_sd=0.003, launch_sd=0.003, run_sd=0.001)
+
+
+def plan_of(concurrency: int = 64, bounds: tuple[Bound, ...] = (THROUGHPUT, TPOT)) -> CellPlan:
+    return CellPlan(cell=Cell(backend="triton", workload=Workload(concurrency=concurrency)), bounds=bounds)
+
+
+@dataclass
+class ScriptedBench:
+    """A server whose every value is known: ``LEVEL`` + the arm's change + a small wobble from a seed."""
+
+    change: dict[int, float] = field(default_factory=dict)
+    """Effect of the candidate by concurrency."""
+    stored: dict[int, Baseline] = field(default_factory=dict)
+    differences: tuple[Difference, ...] = ()
+    can_launch_reference: bool = False
+    can_relaunch: bool = True
+    wobble: float = 0.002
+    checks: tuple[Check, ...] = SOUND
+    fails: dict[int, Exception] = field(default_factory=dict)
+    """By number of the launch, from 1."""
+    reference_error: Exception | None = None
+    asked: list[tuple[str, bool]] = field(default_factory=list)
+    measured: list[tuple[str, int]] = field(default_factory=list)
+    session: str = "now"
+    now_s: float = 0.0
+    tokens: dict[str, int] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.source = random.Random(7)
+
+    def clock(self) -> float:
+        return self.now_s
+
+    @contextmanager
+    def launch(self, arm: str, *, fresh: bool) -> Iterator[ScriptedServer]:
+        self.asked.append((arm, fresh))
+        error = self.reference_error if arm == REFERENCE else self.fails.get(len(self.asked))
+        if error is not None:
+            raise error
+        self.now_s += 60
+        number = len(self.asked) if self.can_relaunch else 1
+        yield ScriptedServer(self, Launch(id=f"{self.session}-{number}", session=self.session, arm=arm))
+
+    def run(self, cell: Cell, launch: Launch, index: int) -> Run:
+        self.now_s += 10
+        concurrency = cell.workload.concurrency
+        shift = self.change.get(concurrency, 0.0) if launch.arm == CANDIDATE else 0.0
+        metrics = metrics_of(LEVEL + shift + self.source.gauss(0, self.wobble), (THROUGHPUT, TPOT))
+        return Run(
+            id=f"{launch.id}/{concurrency}/{index}",
+            cell=cell,
+            launch=launch,
+            index=index,
+            started_at="",
+            metrics=replace(metrics, output_tokens=self.tokens.get(launch.arm, metrics.output_tokens)),
+            client=ClientReport(clock="user"),
+            checks=self.checks,
+        )
+
+    def baseline_for(self, run: Run) -> BaselineMatch:
+        return BaselineMatch(baseline=self.stored.get(run.cell.workload.concurrency), differences=self.differences)
+
+    def expected_launch_s(self, arm: str) -> float:
+        del arm
+        return 60.0
+
+    def expected_run_s(self, cell: Cell) -> float:
+        del cell
+        return 10.0
+
+
+@dataclass
+class ScriptedServer:
+    bench: ScriptedBench
+    launch: Launch
+
+    def measure(self, cell: Cell, *, runs: int) -> Sequence[Run]:
+        self.bench.measured.append((self.launch.arm, cell.workload.concurrency))
+        return [self.bench.run(cell, self.launch, index) for index in range(runs)]
+
+
+def stored(sessions: int, launches: int, *, concurrency: int = 64, noise: Noise = QUIET, seed: int = 3) -> Baseline:
+    return stored_baseline(
+        noise,
+        cell=plan_of(concurrency).cell,
+        bounds=(THROUGHPUT, TPOT),
+        source=random.Random(seed),
+        sessions=sessions,
+        launches=launches,
+        runs=3,
+    )
+
+
+def run_one(
+    bench: ScriptedBench, settings: GateSettings = DEFAULTS, *, bounds: tuple[Bound, ...] = (THROUGHPUT, TPOT)
+) -> CellResult:
+    plan = plan_of(bounds=bounds)
+    return Campaign([plan], bench=bench, settings=settings, clock=bench.clock).run()[plan.cell.key]
+
+
+def test_without_a_baseline_the_cell_names_the_way_to_one() -> None:
+    decision = run_one(ScriptedBench()).decision
+    assert decision.verdict is Verdict.NO_BASELINE
+    assert decision.reasons[-1] == "Nothing is stored that this could be held against."
+    assert decision.next_steps == ("{pytest} --update-baselines -k {node}    (records this cell)",)
+    assert [result.verdict for result in decision.results] == [Verdict.NO_BASELINE] * 2
+
+
+def test_a_blocking_difference_is_named_with_both_values_and_the_way_out() -> None:
+    blocking = Difference(field="workload.num_prompts", baseline="40", here="256", blocking=True)
+    bench = ScriptedBench(stored={64: stored(4, 2)}, differences=(blocking,))
+    result = run_one(bench)
+    assert result.decision.verdict is Verdict.INCOMPARABLE
+    assert "workload.num_prompts: 40 in the baseline, 256 here." in result.decision.reasons
+    assert result.decision.differences == (blocking,)
+    assert any("--perf-reference=BACKEND" in step for step in result.decision.next_steps)
+    assert not result.match.comparable
+    assert len(bench.asked) == 1
+
+
+def test_an_incomparable_baseline_is_no_obstacle_where_a_reference_can_be_launched() -> None:
+    blocking = Difference(field="software.cuda", baseline="12", here="13", blocking=True)
+    bench = ScriptedBench(stored={64: stored(4, 2)}, differences=(blocking,), can_launch_reference=True)
+    decision = run_one(bench).decision
+    assert decision.verdict is Verdict.EQUIVALENT
+    assert (decision.phase, decision.pairs) == ("confirm", 4)
+    assert decision.candidate_launches == 5
+    assert decision.reference_launches == 4
+
+
+def test_a_non_blocking_difference_is_shown_and_compared() -> None:
+    note = Difference(field="environment.governor", baseline="performance", here="powersave", blocking=False)
+    decision = run_one(ScriptedBench(stored={64: stored(4, 2)}, differences=(note,))).decision
+    assert decision.verdict is Verdict.EQUIVALENT
+    assert decision.differences == (note,)
+
+
+def test_a_quiet_host_decides_in_one_launch_that_need_not_be_fresh() -> None:
+    bench = ScriptedBench(stored={64: stored(4, 2)})
+    decision = run_one(bench).decision
+    assert decision.verdict is Verdict.EQUIVALENT
+    assert bench.asked == [(CANDIDATE, False)]
+    assert decision.phase == "screen"
+    interval = decision.results[0].interval
+    assert interval is not None
+    assert interval.method == "prediction interval, 4 sessions x 2 launches stored"
+    assert interval.level == pytest.approx(0.98)
+
+
+def test_one_launch_serves_every_cell_and_only_the_open_ones_go_on() -> None:
+    bench = ScriptedBench(
+        change={10: math.log(0.5)},
+        stored={c: stored(4, 2, concurrency=c) for c in (1, 10, 64)},
+        can_launch_reference=True,
+    )
+    plans = [plan_of(c) for c in (1, 10, 64)]
+    results = Campaign(plans, bench=bench, settings=GateSettings(), clock=bench.clock).run()
+    assert [results[plan.cell.key].decision.verdict for plan in plans] == [
+        Verdict.EQUIVALENT,
+        Verdict.REGRESSION,
+        Verdict.EQUIVALENT,
+    ]
+    assert bench.measured[:3] == [(CANDIDATE, 1), (CANDIDATE, 10), (CANDIDATE, 64)]
+    assert {concurrency for _, concurrency in bench.measured[3:]} == {10}
+    assert len(bench.asked) == 5, "one screen and one ABBA block: -50 % is a gross change"
+
+
+def test_blocks_are_balanced_fresh_and_seeded() -> None:
+    orders = set()
+    for seed in range(8):
+        bench = ScriptedBench(can_launch_reference=True)
+        run_one(bench, GateSettings(seed=seed))
+        block = tuple(arm for arm, _ in bench.asked[1:5])
+        assert block in {(REFERENCE, CANDIDATE, CANDIDATE, REFERENCE), (CANDIDATE, REFERENCE, REFERENCE, CANDIDATE)}
+        assert all(fresh for _, fresh in bench.asked[1:])
+        orders.add(block)
+        again = ScriptedBench(can_launch_reference=True)
+        run_one(again, GateSettings(seed=seed))
+        assert again.asked == bench.asked
+    assert len(orders) == 2
+
+
+def test_against_stored_runs_a_gross_loss_takes_two_launches() -> None:
+    bench = ScriptedBench(change={64: math.log(0.5)}, stored={64: stored(1, 2)})
+    decision = run_one(bench).decision
+    assert decision.verdict is Verdict.REGRESSION
+    assert decision.provisional
+    assert decision.candidate_launches == 2
+    assert bench.asked == [(CANDIDATE, False), (CANDIDATE, True)]
+    assert any("provisional (2 launches in 1 session; 4 in 2 are needed)" in reason for reason in decision.reasons)
+    assert "lies beyond a loss of 5 %" in decision.reasons[2]
+
+
+def test_a_provisional_baseline_does_not_cry_wolf_at_four_percent() -> None:
+    bench = ScriptedBench(change={64: math.log(0.96)}, stored={64: stored(1, 2)})
+    decision = run_one(bench).decision
+    assert decision.verdict is not Verdict.REGRESSION
+    assert not decision.verdict.passes
+
+
+def test_a_win_fails_until_it_is_verified() -> None:
+    bench = ScriptedBench(change={64: math.log(1.67)}, stored={64: stored(4, 2)}, can_launch_reference=True)
+    decision = run_one(bench).decision
+    assert decision.verdict is Verdict.UNVERIFIED_WIN
+    assert decision.next_steps == ("{pytest} --perf-verify-wins -k {node}",)
+    assert decision.reasons[2].startswith("Better than the baseline by more than the win margin (3 %)")
+
+
+def test_an_attached_server_gets_more_runs_in_its_one_launch() -> None:
+    bench = ScriptedBench(change={64: math.log(0.6)}, stored={64: stored(1, 2)}, can_relaunch=False)
+    result = run_one(bench)
+    assert result.decision.verdict is Verdict.REGRESSION
+    assert result.decision.candidate_launches == 1
+    assert len(result.runs) == 3 + 6
+    assert not any(fresh for _, fresh in bench.asked)
+
+
+def test_invalid_runs_name_their_check() -> None:
+    failed = Check(name="no_failed_requests", status="fail", message="3 of 64 requests failed: in_band_error")
+    decision = run_one(ScriptedBench(stored={64: stored(4, 2)}, checks=(failed,))).decision
+    assert decision.verdict is Verdict.INVALID
+    assert decision.reasons[0] == (
+        "The runs can't be trusted: no_failed_requests failed in 3 of 3 runs of candidate launch now-1: "
+        "3 of 64 requests failed: in_band_error."
+    )
+
+
+def test_a_crashing_candidate_propagates_and_keeps_what_was_measured() -> None:
+    bench = ScriptedBench(
+        change={64: math.log(0.5)},
+        stored={64: stored(1, 2)},
+        fails={2: ServerError(what="exited with code 1 after 3.2 s")},
+    )
+    campaign = Campaign([plan_of()], bench=bench, settings=GateSettings(), clock=bench.clock)
+    with pytest.raises(ServerError, match="exited with code 1"):
+        campaign.run()
+    assert len(campaign.runs) == 3
+
+
+def test_a_reference_that_does_not_start_leaves_the_stored_runs() -> None:
+    error = ServerError(what="reference not ready after 60 s", hint="out of memory")
+    bench = ScriptedBench(
+        change={64: math.log(0.5)},
+        stored={64: stored(4, 2)},
+        can_launch_reference=True,
+        reference_error=error,
+    )
+    decision = run_one(bench).decision
+    assert decision.verdict is Verdict.REGRESSION
+    assert decision.pairs == 0
+    assert (
+        "The reference arm could not be launched: reference not ready after 60 s (out of memory)." in decision.reasons
+    )
+
+
+def test_a_reference_that_does_not_start_without_a_baseline_is_never_green() -> None:
+    error = ServerError(what="reference exited with code 1")
+    bench = ScriptedBench(can_launch_reference=True, reference_error=error)
+    decision = run_one(bench).decision
+    assert decision.verdict is Verdict.NO_BASELINE
+    assert "The reference arm could not be launched: reference exited with code 1." in decision.reasons
+
+
+def test_recording_launches_afresh_and_says_how_it_compares() -> None:
+    plan = plan_of()
+    bench = ScriptedBench(change={64: math.log(0.8)}, stored={64: stored(4, 2)})
+    settings = GateSettings(record_launches=2)
+    result = Campaign([plan], bench=bench, settings=settings, record=True, clock=bench.clock).run()[plan.cell.key]
+    assert bench.asked == [(CANDIDATE, True), (CANDIDATE, True)]
+    assert (result.decision.phase, result.decision.verdict) == ("record", Verdict.REGRESSION)
+    assert len(result.runs) == 6
+
+
+def test_recording_without_a_baseline() -> None:
+    plan = plan_of()
+    bench = ScriptedBench()
+    result = Campaign([plan], bench=bench, settings=GateSettings(), record=True, clock=bench.clock).run()[plan.cell.key]
+    assert (result.decision.phase, result.decision.verdict) == ("record", Verdict.NO_BASELINE)
+    assert result.decision.candidate_launches == 2
+
+
+@pytest.mark.parametrize("budget_s", [0.0, 30.0])
+def test_a_budget_too_small_for_anything_is_inconclusive(budget_s: float) -> None:
+    bench = ScriptedBench(stored={64: stored(4, 2)})
+    decision = run_one(bench, GateSettings(budget_s=budget_s)).decision
+    assert decision.verdict is Verdict.INCONCLUSIVE
+    assert bench.asked == []
+    assert any("--perf-budget" in reason for reason in decision.reasons)
+
+
+def test_a_budget_for_the_screen_alone_stops_before_the_first_block() -> None:
+    bench = ScriptedBench(change={64: math.log(0.95)}, stored={64: stored(4, 2)}, can_launch_reference=True)
+    decision = run_one(bench, GateSettings(budget_s=200.0)).decision
+    assert decision.verdict is Verdict.INCONCLUSIVE
+    assert len(bench.asked) == 1
+    assert any("4 more launches would take about" in reason for reason in decision.reasons)
+
+
+def test_events_carry_every_run_as_it_finishes() -> None:
+    events: list[CampaignEvent] = []
+    bench = ScriptedBench(stored={64: stored(4, 2)})
+    campaign = Campaign([plan_of()], bench=bench, settings=GateSettings(), on_event=events.append, clock=bench.clock)
+    campaign.run()
+    assert [event.kind for event in events] == ["launch", "ready", "run", "run", "run", "decided"]
+    assert [event.run for event in events if event.run is not None] == campaign.runs
+    assert events[-1].decision is not None
+
+
+def test_two_plans_of_one_cell_share_its_runs() -> None:
+    bench = ScriptedBench(stored={64: stored(4, 2)})
+    plans = [plan_of(bounds=(THROUGHPUT,)), plan_of(bounds=(TPOT,))]
+    results = Campaign(plans, bench=bench, settings=GateSettings(), clock=bench.clock).run()
+    assert len(results) == 1
+    assert [result.bound.key for result in results[plans[0].cell.key].decision.results] == ["throughput", "tpot"]
+
+
+def test_two_workloads_under_one_key_are_refused() -> None:
+    other = CellPlan(cell=Cell(backend="triton", workload=Workload(concurrency=64, seed=9)), bounds=(THROUGHPUT,))
+    with pytest.raises(ValueError, match="two workloads share the key triton/c64-in512-out128"):
+        Campaign([plan_of(), other], bench=ScriptedBench(), settings=GateSettings())

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import http.client
 import json
 import os
+import pickle
 import signal
 import subprocess
 import sys
@@ -16,12 +18,13 @@ import pytest
 
 from pytest_moeperf.errors import ServerError, UsageProblem
 from pytest_moeperf.model.server import LaunchPlan, ServerProgress, ServerRecord, WaitNotice
+from pytest_moeperf.servers import launch as launch_module
 from pytest_moeperf.servers import lease as lease_module
 from pytest_moeperf.servers import proctree
 from pytest_moeperf.servers.lease import lease
 from pytest_moeperf.servers.link import guardian_of, process_of
 from pytest_moeperf.servers.ports import free_port
-from pytest_moeperf.servers.problems import DevicesBusy, ServerExited, ServerNotReady
+from pytest_moeperf.servers.problems import DevicesBusy, RuntimeFolderError, ServerExited, ServerNotReady
 from pytest_moeperf.servers.registry import list_servers, stop_server
 
 HERE = Path(__file__).parent
@@ -433,3 +436,105 @@ def test_a_torn_record_loses_no_server(runtime: Path) -> None:
         assert record.with_name("record.json.torn").exists()
         assert server.is_alive()
     assert not alive_processes_of(server.launch_id)
+
+
+def test_a_guardian_that_gets_sigterm_ends_its_server_and_says_why() -> None:
+    with lease(plan(), label="me") as server:
+        os.kill(server.record.guardian_pid, signal.SIGTERM)
+        assert eventually(lambda: all_gone(server.record))
+        assert not server.is_alive()
+    lines = (Path(server.record.folder) / "guardian.log").read_text().splitlines()
+    assert [line.split(" ", 1)[1] for line in lines] == [
+        f"started pid {server.pid}: fake",
+        f"held by pid {os.getpid()} (me)",
+        lines[2].split(" ", 1)[1],
+        "ending: the guardian got SIGTERM",
+        "gone",
+    ]
+    assert lines[2].split(" ", 1)[1].startswith("ready after ")
+
+
+def test_a_guardian_says_when_it_had_to_kill() -> None:
+    with lease(plan("--ignore-sigterm"), label="me") as server:
+        pass
+    log = (Path(server.record.folder) / "guardian.log").read_text()
+    assert f"SIGKILL for what SIGTERM did not end: {server.pid}\n" in log
+
+
+def test_the_guardian_needs_no_package_but_its_own() -> None:
+    program = (
+        f"import sys; sys.path.append({str(HERE.parents[1])!r})\n"
+        "import pytest_moeperf.servers.guardian\n"
+        "print(*sorted(name for name in sys.modules if name.startswith('pytest_moeperf')))"
+    )
+    done = subprocess.run([sys.executable, "-S", "-P", "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == [
+        "pytest_moeperf",
+        "pytest_moeperf.servers",
+        "pytest_moeperf.servers.gpu_memory",
+        "pytest_moeperf.servers.guardian",
+        "pytest_moeperf.servers.launch_folder",
+        "pytest_moeperf.servers.private_files",
+        "pytest_moeperf.servers.proctree",
+        "pytest_moeperf.servers.wire",
+    ]
+
+
+def test_whoever_waits_for_a_server_to_start_is_told_and_gets_it_when_the_starter_dies(tmp_path: Path) -> None:
+    starts = tmp_path / "starts"
+    holder = HolderProcess(command=(*FAKE, "--ready-after=600", f"--starts-file={starts}"))
+    assert eventually(starts.exists)
+    (starting,) = list_servers()
+    (held,) = starting.holders
+    assert starting.state == "starting"
+    starter = f"pid {held.pid} (holder, since {held.since}) is starting it"
+    with pytest.raises(ServerNotReady) as caught, lease(plan(), label="impatient", wait_timeout_s=0.0):
+        pass
+    assert str(caught.value) == (
+        f"gave up waiting for fake to start after {caught.value.what.split(' after ')[1].split(':')[0]}: {starter}\n"
+        "  hint: moeperf servers lists who has what"
+    )
+    notices: list[WaitNotice] = []
+
+    def on_wait(notice: WaitNotice) -> None:
+        notices.append(notice)
+        holder.process.kill()
+
+    with lease(plan(), label="me", on_wait=on_wait) as server:
+        assert (server.started_here, server.launch_id == starting.launch_id) == (True, False)
+    assert (notices[0].what, notices[0].holder) == ("fake to start", starter)
+    holder.process.communicate(timeout=PATIENCE_S)
+    assert eventually(lambda: all_gone(starting))
+
+
+def test_a_full_disk_is_told_before_anything_starts(monkeypatch: pytest.MonkeyPatch, runtime: Path) -> None:
+    def full(_path: Path, _content: bytes) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(launch_module, "write_atomically", full)
+    with pytest.raises(RuntimeFolderError) as caught, lease(plan(api_key="k"), label="me"):
+        pass
+    (folder,) = (runtime / "launches").iterdir()
+    assert str(caught.value) == (
+        f"fake could not be started: {folder} cannot be written: No space left on device\n"
+        "  hint: see df -h, or name another folder with MOEPERF_RUNTIME_DIR"
+    )
+
+
+def test_errors_survive_pickling() -> None:
+    error = ServerExited(what="x exited", hint="h", log_path="l", log_tail=("t",), exit_code=3, port_taken=True)
+    again = pickle.loads(pickle.dumps(error))  # noqa: S301
+    assert (type(again), str(again), again.exit_code, again.port_taken) == (ServerExited, str(error), 3, True)
+
+
+def test_contradictory_wishes_are_refused() -> None:
+    with (
+        pytest.raises(ValueError, match="a fresh server is never shared"),
+        lease(plan(), label="me", fresh=True, keep_s=1.0),
+    ):
+        pass
+    with (
+        pytest.raises(ValueError, match=r"wait_timeout_s is -1: it must be None, or not negative"),
+        lease(plan(), label="me", wait_timeout_s=-1),
+    ):
+        pass

@@ -8,10 +8,9 @@ from dataclasses import dataclass
 
 from pytest_moeperf.model.bounds import Bound
 from pytest_moeperf.model.run import CANDIDATE, REFERENCE, Distribution, Run
-from pytest_moeperf.model.verdict import Outcome
+from pytest_moeperf.model.verdict import Outcome, Verdict
 from pytest_moeperf.reporting.figures import THROUGHPUT, deciding_result
 from pytest_moeperf.reporting.view import View
-from pytest_moeperf.stats.quantiles import t_quantile
 
 STORED = "stored"
 
@@ -83,6 +82,9 @@ def _points(runs: Iterable[Run], bound: Bound) -> Iterable[Point]:
 
 
 def _stored(outcome: Outcome, view: View, bound: Bound) -> Arm | None:
+    if outcome.verdict is Verdict.INCOMPARABLE:
+        # Side by side in one chart is a comparison too.
+        return None
     backend = view.heading.reference or outcome.decision.cell.backend
     baseline = view.baselines.get(outcome.decision.cell.key)
     if baseline is not None:
@@ -109,6 +111,8 @@ def mean_of(launches: Sequence[float], *, level: float = 0.95) -> Mean | None:
     centre = math.fsum(logs) / n
     if n < 3:
         return Mean(value=math.exp(centre))
+    from pytest_moeperf.stats.quantiles import t_quantile
+
     sd = math.sqrt(math.fsum((log - centre) ** 2 for log in logs) / (n - 1))
     half = t_quantile((1 + level) / 2, n - 1) * sd / math.sqrt(n)
     return Mean(value=math.exp(centre), lower=math.exp(centre - half), upper=math.exp(centre + half))

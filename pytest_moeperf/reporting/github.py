@@ -137,7 +137,7 @@ def _body(finding: Finding) -> list[str]:
     for number, step in enumerate(finding.next_steps):
         label = "**Next:**" if number == 0 else "**Or:**"
         remark = f"({escape(step.remark)})" if step.remark else ""
-        lines.append(" ".join(part for part in ("-", label, escape(step.text.removeprefix("Or ")), remark) if part))
+        lines.append(" ".join(part for part in ("-", label, escape(step.text), remark) if part))
         if step.command:
             lines += ["", *(f"  {line}" for line in fenced(step.command, language="sh").splitlines())]
     return lines

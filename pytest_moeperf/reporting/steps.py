@@ -21,7 +21,7 @@ class NextStep:
 _DEFAULT_STEPS: dict[Verdict, tuple[str, ...]] = {
     Verdict.REGRESSION: (
         "See it again: {pytest} -k {node}",
-        'Or accept it, with the reason: {pytest} --update-baselines --perf-reason="..." -k {node}',
+        'Accept it, with the reason: {pytest} --update-baselines --perf-reason="..." -k {node}',
     ),
     Verdict.UNVERIFIED_WIN: ("{pytest} --perf-verify-wins -k {node}",),
     Verdict.VERIFIED_WIN: ("{pytest} --update-baselines -k {node}",),
@@ -48,6 +48,8 @@ def next_steps(outcome: Outcome, *, pytest_command: str) -> list[NextStep]:
 
 
 def _next_step(template: str, *, node_id: str, pytest_command: str) -> NextStep:
+    # Reporters say "Or" themselves where there are several steps.
+    template = template.removeprefix("or ").removeprefix("Or ")
     lead, mark, tail = template.partition("{pytest}")
     if not mark and not template.startswith("moeperf "):
         return NextStep(text=safe(fill(template, node_id=node_id, pytest_command=pytest_command)))

@@ -95,7 +95,7 @@ def finding_lines(finding: Finding, *, width: int = 80, color: bool = False) -> 
 
 
 def _step_lines(step: NextStep, *, label: str, width: int) -> Iterator[str]:
-    text = step.text.removeprefix("Or ") if label == "Or" else step.text
+    text = step.text
     if not step.command:
         yield from wrap(f"{label}: {text}", width=width, first="  ", rest="    ")
         return

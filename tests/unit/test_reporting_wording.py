@@ -52,7 +52,7 @@ REGRESSION  throughput at c=1024: 797 against 1603 tok/s, -50 % [-51 %, -49 %],
   Next: See it again:
     pytest -m perf --backend=flashinfer_cutedsl \\
       -k 'test_decode[flashinfer_cutedsl-1024]'
-  Or: accept it, with the reason:
+  Or: Accept it, with the reason:
     pytest -m perf --backend=flashinfer_cutedsl --update-baselines \\
       --perf-reason="..." -k 'test_decode[flashinfer_cutedsl-1024]'
 """,
@@ -65,7 +65,7 @@ REGRESSION  p99 TTFT at c=64: 612 ms.
   Next: See it again:
     pytest -m perf --backend=flashinfer_cutedsl \\
       -k 'test_decode[flashinfer_cutedsl-64]'
-  Or: accept it, with the reason:
+  Or: Accept it, with the reason:
     pytest -m perf --backend=flashinfer_cutedsl --update-baselines \\
       --perf-reason="..." -k 'test_decode[flashinfer_cutedsl-64]'
 """,

@@ -1,0 +1,188 @@
+"""A server that is up, and one load run on it with everything that vouches for the run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from pytest_moeperf.bench.listener import Listener
+from pytest_moeperf.bench.place import Place
+from pytest_moeperf.bench.warmup import measure_until_steady
+from pytest_moeperf.engines.control import Control
+from pytest_moeperf.engines.sglang import BACKEND_FLAG
+from pytest_moeperf.engines.sglang_flags import option_of
+from pytest_moeperf.evidence import collect
+from pytest_moeperf.fingerprint import build_fingerprint
+from pytest_moeperf.load.driver import drive
+from pytest_moeperf.load.prompts import make_prompts
+from pytest_moeperf.metrics import compute_metrics
+from pytest_moeperf.model.run import Check, Evidence, Fingerprint, Launch, Plain, Run
+from pytest_moeperf.model.workload import Cell, Workload
+from pytest_moeperf.servers.measuring import measuring_lock
+from pytest_moeperf.telemetry import scrape, server_counters
+from pytest_moeperf.validity import client_checks, server_checks
+
+RUN_TIMEOUT_S = 1800.0
+FLUSH_TIMEOUT_S = 60.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class MeasuringRules:
+    """What the bench needs to know of the invocation."""
+
+    slo_ms: Mapping[str, Sequence[tuple[str, float]]]
+    """Of each cell key, for goodput."""
+    min_window_s: float
+    strict_evidence: bool
+    label: str
+    """Who measures, for others who wait for the device."""
+    software: Mapping[str, Plain]
+    """A site's own facts."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class LiveServer:
+    """One launch, ready."""
+
+    launch: Launch
+    place: Place
+    url: str
+    api_key: str | None
+    protocol: str
+    served_model: str
+    read_log: Callable[[], str]
+    same_process: Callable[[], bool | None]
+    """None where it can't be known (attached)."""
+    server_pid: int | None
+    rules: MeasuringRules
+    listener: Listener
+
+    def measure(self, cell: Cell, *, runs: int) -> Sequence[Run]:
+        """See ``model.bench.Launched``."""
+
+        def run_once(index: int) -> Run:
+            run = self._run_once(cell, index)
+            self.listener.on_run(run)
+            return run
+
+        with measuring_lock(self.place.devices, label=self.rules.label, on_wait=self.listener.on_wait):
+            return measure_until_steady(run_once, runs=runs)
+
+    @property
+    def control(self) -> Control:
+        return Control(url=self.url, api_key=self.api_key)
+
+    def _server_info(self) -> dict[str, Any] | None:
+        return self.control.first_json("/server_info", "/get_server_info")
+
+    def _counters(self) -> tuple[dict[str, Any], str | None, dict[str, Any] | None]:
+        metrics_text = scrape(self.url, api_key=self.api_key, timeout_s=5.0)
+        info = self._server_info()
+        return dict(server_counters(metrics_text, info)), metrics_text, info
+
+    def _run_once(self, cell: Cell, index: int) -> Run:
+        workload = cell.workload
+        run_id = f"{self.launch.id}/{cell.workload.key}/{index}"
+        prompts = make_prompts(workload, run_key=run_id)
+        self.control.post(f"/flush_cache?timeout={FLUSH_TIMEOUT_S:.0f}", timeout_s=FLUSH_TIMEOUT_S + 5)
+        before, _, _ = self._counters()
+        started_at = datetime.now(UTC).isoformat(timespec="milliseconds")
+        result = drive(
+            url=self.url,
+            workload=workload,
+            prompts=prompts,
+            protocol=self.protocol,
+            api_key=self.api_key,
+            model=self.served_model,
+            timeout_s=RUN_TIMEOUT_S,
+            on_progress=lambda progress: self.listener.on_progress(cell, index, progress),
+        )
+        after, metrics_text, info = self._counters()
+        metrics = compute_metrics(result, workload, slo=self.rules.slo_ms.get(cell.key, ()))
+        evidence = self._evidence(info, metrics_text)
+        ceiling = None
+        checks = (
+            *client_checks(result, metrics, workload, min_window_s=self.rules.min_window_s),
+            *server_checks(before, after, result, workload),
+            self._process_check(),
+            *evidence_checks(evidence, strict=self.rules.strict_evidence),
+            *ceiling_checks(metrics.out_tps_steady or metrics.out_tps, ceiling),
+        )
+        return Run(
+            id=run_id,
+            cell=cell,
+            launch=self.launch,
+            index=index,
+            started_at=started_at,
+            metrics=metrics,
+            client=result.client,
+            checks=checks,
+            evidence=evidence,
+            fingerprint=self._fingerprint(workload, info),
+            ceiling_tok_s=ceiling,
+        )
+
+    def _process_check(self) -> Check:
+        same = self.same_process()
+        if same is None:
+            return Check(name="same_server", status="unknown", message="an attached server's process can't be seen")
+        if same:
+            return Check(name="same_server", status="pass")
+        return Check(name="same_server", status="fail", message="the server's process ended or changed during the run")
+
+    def _evidence(self, info: dict[str, Any] | None, metrics_text: str | None) -> Evidence:
+        spec = self.place.spec
+        return collect(
+            engine=spec.engine,
+            engine_version=str(info.get("version")) if info else None,
+            requested=option_of(spec.args, BACKEND_FLAG) or self.launch.backend,
+            device=self.place.device,
+            log_text=self.read_log(),
+            server_info=info,
+            metrics_text=metrics_text,
+        )
+
+    def _fingerprint(self, workload: Workload, info: dict[str, Any] | None) -> Fingerprint:
+        spec, place = self.place.spec, self.place
+        return build_fingerprint(
+            workload=workload.as_fields(),
+            server_info=info,
+            env=spec.env,
+            software={
+                "engine": spec.engine,
+                "engine_version": info.get("version") if info else None,
+                **place.software(),
+                **self.rules.software,
+            },
+            hardware=place.hardware(),
+            environment=place.facts.environment,
+            backend_flags=spec.args,
+            model={"name": place.model_name, "config_digest": place.model_digest},
+        )
+
+
+def evidence_checks(evidence: Evidence, *, strict: bool) -> tuple[Check, ...]:
+    """``contradicted`` is INVALID; ``unknown`` only if the user wants it so."""
+    if evidence.status == "contradicted":
+        lines = "; ".join(f"{item.source}: {item.text}" for item in evidence.items if item.says == "contradicted")
+        ran = f"{evidence.runner} ran" if evidence.runner else "another runner ran"
+        message = f"{evidence.requested} was asked for, {ran} ({lines})"
+        return (Check(name="backend_evidence", status="fail", message=message),)
+    if evidence.status == "unknown":
+        looked = "; ".join(evidence.looked_for) or "nothing"
+        message = f"nothing shows which runner executed; looked for: {looked}"
+        return (Check(name="backend_evidence", status="fail" if strict else "unknown", message=message),)
+    return (Check(name="backend_evidence", status="pass"),)
+
+
+def ceiling_checks(out_tps: float | None, ceiling_tok_s: float | None) -> tuple[Check, ...]:
+    if ceiling_tok_s is None or out_tps is None:
+        return (
+            Check(name="below_ceiling", status="unknown", message="no ceiling is known for this model and hardware"),
+        )
+    if out_tps > ceiling_tok_s:
+        message = f"{out_tps:.0f} tok/s is above the physical limit of this hardware, {ceiling_tok_s:.0f} tok/s"
+        return (Check(name="below_ceiling", status="fail", message=message),)
+    return (Check(name="below_ceiling", status="pass"),)

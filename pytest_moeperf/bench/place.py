@@ -1,0 +1,94 @@
+"""Where a server runs: its devices, the hardware for its fingerprint, the model's config."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pytest_moeperf.bench.devices import CPU_DEVICE, Gpu, gpus_of_this_host, visible
+from pytest_moeperf.engines.sglang import on_cpu
+from pytest_moeperf.engines.sglang_flags import option_of
+from pytest_moeperf.environment import read_environment
+from pytest_moeperf.model.environment import EnvironmentFacts
+from pytest_moeperf.model.run import Plain
+from pytest_moeperf.model.spec import ServerSpec
+
+if TYPE_CHECKING:
+    from pytest_moeperf.engines.simulated.profile import Profile
+
+
+@dataclass(frozen=True, kw_only=True)
+class Place:
+    """One machine as one spec sees it."""
+
+    spec: ServerSpec
+    facts: EnvironmentFacts = field(repr=False)
+    gpus: tuple[Gpu, ...]
+    """Those that the server spans; none for a CPU."""
+
+    @property
+    def device(self) -> str:
+        return "cuda" if self.gpus else "cpu"
+
+    @property
+    def devices(self) -> tuple[str, ...]:
+        """What the measuring lock is keyed by."""
+        return tuple(gpu.uuid for gpu in self.gpus) or (CPU_DEVICE,)
+
+    @property
+    def label(self) -> str:
+        """``1x NVIDIA H200``, ``simulated``, ``CPU``."""
+        if self.spec.engine == "simulated":
+            return "simulated"
+        if self.spec.engine == "attached":
+            return self.spec.attach_url
+        return f"{len(self.gpus)}x {self.gpus[0].name}" if self.gpus else "CPU"
+
+    def hardware(self) -> Mapping[str, Plain]:
+        """The simulated engine brings its own, the same on every host."""
+        profile = self._profile()
+        return self.facts.hardware if profile is None else {"gpu": "simulated", "machine": profile.hardware}
+
+    def software(self) -> Mapping[str, Plain]:
+        """A simulated backend's profile is its code: it may differ between what is compared."""
+        profile = self._profile()
+        return self.facts.software if profile is None else {"profile": profile.digest()}
+
+    def _profile(self) -> Profile | None:
+        if self.spec.engine != "simulated":
+            return None
+        from pytest_moeperf.engines.simulated.profile import load_profile
+
+        return load_profile(option_of(self.spec.args, "--profile") or self.spec.backend)
+
+    @cached_property
+    def model_config(self) -> dict[str, Any] | None:
+        """The model's config.json where it is a folder here; None for a hub name."""
+        path = Path(self.spec.model) / "config.json"
+        if not self.spec.model or not path.is_file():
+            return None
+        data = json.loads(path.read_text())
+        return data if isinstance(data, dict) else None
+
+    @property
+    def model_name(self) -> str:
+        """What baselines are filed under."""
+        name = self.spec.model.rstrip("/")
+        return (Path(name).name if Path(name).is_absolute() else name) or "none"
+
+    @property
+    def model_digest(self) -> str | None:
+        config = self.model_config
+        return hashlib.sha256(json.dumps(config, sort_keys=True).encode()).hexdigest()[:16] if config else None
+
+
+def place_of(spec: ServerSpec) -> Place:
+    without_gpu = spec.engine in ("simulated", "attached") or on_cpu(spec.args)
+    gpus = () if without_gpu else visible(gpus_of_this_host(), os.environ | spec.env)
+    return Place(spec=spec, facts=read_environment(), gpus=gpus[: spec.tensor_parallel])

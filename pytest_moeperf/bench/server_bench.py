@@ -1,0 +1,215 @@
+"""Launches the servers of one candidate backend and of what it is held against."""
+
+from __future__ import annotations
+
+import os
+import shlex
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
+from datetime import UTC, datetime
+
+from pytest_moeperf.baselines.store import BaselineStore
+from pytest_moeperf.bench.listener import Listener
+from pytest_moeperf.bench.live import LiveServer, MeasuringRules
+from pytest_moeperf.bench.place import Place, place_of
+from pytest_moeperf.engines.attached import probe
+from pytest_moeperf.engines.catalog import engine_named
+from pytest_moeperf.fingerprint import differences
+from pytest_moeperf.model.baseline import BaselineMatch
+from pytest_moeperf.model.bench import Launched
+from pytest_moeperf.model.run import CANDIDATE, REFERENCE, Launch, Run
+from pytest_moeperf.model.spec import ServerSpec
+from pytest_moeperf.model.workload import Cell
+from pytest_moeperf.servers.lease import lease
+
+ASSUMED_LAUNCH_S = {"simulated": 2.0, "sglang": 180.0, "attached": 0.0}
+"""Before this backend was ever launched here: a 60 to 180 s start was measured for a small MoE on an H200."""
+ASSUMED_RUN_S = 10.0
+
+
+class ServerBench:
+    """``model.bench.Bench`` over real processes.
+
+    The first launch of the candidate is kept between calls (a shared lease), so that cells planned later and the
+    user's own requests are served by it; a fresh launch ends it first, since both may not fit the devices.
+    """
+
+    def __init__(
+        self,
+        *,
+        candidate: ServerSpec,
+        reference: ServerSpec | None,
+        reference_backend: str,
+        session: str,
+        keep_server_s: float,
+        store: BaselineStore,
+        rules: MeasuringRules,
+        listener: Listener,
+    ) -> None:
+        self._specs: dict[str, ServerSpec] = {CANDIDATE: candidate}
+        if reference is not None:
+            self._specs[REFERENCE] = reference
+        self._engine = engine_named(candidate.engine)
+        self._reference_backend = reference_backend
+        self._session = session
+        self._keep_server_s = keep_server_s
+        self._store = store
+        self._rules = rules
+        self._listener = listener
+        self._count = 0
+        self._held = ExitStack()
+        self._live: LiveServer | None = None
+        self._places: dict[str, Place] = {}
+
+    @property
+    def can_launch_reference(self) -> bool:
+        return REFERENCE in self._specs
+
+    @property
+    def can_relaunch(self) -> bool:
+        return self._engine.name != "attached"
+
+    def place(self, arm: str = CANDIDATE) -> Place:
+        if arm not in self._places:
+            self._places[arm] = place_of(self._specs[arm])
+        return self._places[arm]
+
+    @contextmanager
+    def launch(self, arm: str, *, fresh: bool) -> Iterator[Launched]:
+        """See ``model.bench.Bench``."""
+        if arm == CANDIDATE and not fresh:
+            yield self.live()
+            return
+        self.close()
+        with ExitStack() as stack:
+            yield self._start(arm, stack, fresh=True)
+
+    def live(self) -> LiveServer:
+        """The candidate's shared server, started if it isn't up.
+
+        :raises ServerError: it does not come up.
+        """
+        if self._live is None or self._live.same_process() is False:
+            self.close()
+            self._live = self._start(CANDIDATE, self._held, fresh=False)
+        return self._live
+
+    def close(self) -> None:
+        """Give the shared server back."""
+        self._live = None
+        self._held.close()
+
+    def command_text(self, arm: str) -> str:
+        """As it would be launched, for a plan."""
+        spec = self._specs[arm]
+        if spec.engine == "attached":
+            return f"attached: {spec.attach_url}"
+        plan = self._engine.launch_plan(spec, devices=(), session=self._session, launch="plan")
+        return shlex.join(plan.command)
+
+    def _start(self, arm: str, stack: ExitStack, *, fresh: bool) -> LiveServer:
+        spec, place = self._specs[arm], self.place(arm)
+        self._count += 1
+        name = f"{self._session}-{os.getpid()}-{self._count}"
+        launch = Launch(
+            id=name,
+            session=self._session,
+            arm=arm,
+            engine=spec.engine,
+            backend=spec.backend,
+            started_at=datetime.now(UTC).isoformat(timespec="seconds"),
+        )
+        if spec.engine == "attached":
+            return self._attach(spec, launch, place)
+        plan = self._engine.launch_plan(spec, devices=place.devices, session=self._session, launch=name)
+        server = stack.enter_context(
+            lease(
+                plan,
+                label=self._rules.label,
+                fresh=fresh,
+                keep_s=0.0 if fresh else self._keep_server_s,
+                on_progress=lambda progress: self._listener.on_start(spec, progress),
+                on_wait=self._listener.on_wait,
+            )
+        )
+        launch = replace(
+            launch,
+            id=server.launch_id,
+            command=plan.command,
+            start_s=server.start_s if server.started_here else None,
+            log_path=server.log_path,
+            reused=not server.started_here,
+        )
+        return LiveServer(
+            launch=launch,
+            place=place,
+            rules=self._rules,
+            listener=self._listener,
+            url=server.url,
+            api_key=server.api_key,
+            protocol=self._engine.protocol,
+            served_model=spec.model,
+            read_log=server.log_text,
+            same_process=server.same_process,
+            server_pid=server.pid,
+        )
+
+    def _attach(self, spec: ServerSpec, launch: Launch, place: Place) -> LiveServer:
+        api_key = os.environ.get("MOEPERF_API_KEY")
+        capabilities = probe(spec.attach_url, api_key=api_key)
+        return LiveServer(
+            launch=replace(launch, reused=True),
+            place=place,
+            rules=self._rules,
+            listener=self._listener,
+            url=spec.attach_url,
+            api_key=api_key,
+            protocol=capabilities.protocol,
+            served_model=capabilities.model,
+            read_log=lambda: "",
+            same_process=lambda: None,
+            server_pid=None,
+        )
+
+    def baseline_for(self, run: Run) -> BaselineMatch:
+        """Of the reference's backend where one is named, else of the run's own."""
+        return self._match(replace(run.cell, backend=self._reference_backend or run.cell.backend), run)
+
+    def own_baseline_for(self, run: Run) -> BaselineMatch:
+        """What an update of this run's own baseline would replace."""
+        return self._match(run.cell, run)
+
+    def _match(self, cell: Cell, run: Run) -> BaselineMatch:
+        return self._store.match(
+            engine=self._engine.name,
+            model=self.place().model_name,
+            cell=cell,
+            fingerprint=run.fingerprint,
+            compare=differences,
+        )
+
+    def expected_launch_s(self, arm: str) -> float:
+        spec = self._specs.get(arm, self._specs[CANDIDATE])
+        times = [
+            run.start_s
+            for entry in self._store.all()
+            if entry.baseline.engine == spec.engine and entry.baseline.cell.backend == spec.backend
+            for run in entry.baseline.runs
+            if run.start_s is not None
+        ]
+        return _median(times) if times else ASSUMED_LAUNCH_S[spec.engine]
+
+    def expected_run_s(self, cell: Cell) -> float:
+        times = [
+            run.run_s
+            for entry in self._store.find(engine=self._engine.name, model=self.place().model_name, cell=cell)
+            for run in entry.baseline.runs
+            if run.run_s is not None
+        ]
+        return _median(times) if times else ASSUMED_RUN_S
+
+
+def _median(values: list[float]) -> float:
+    ordered = sorted(values)
+    return ordered[len(ordered) // 2]

@@ -1,0 +1,124 @@
+"""The chain ``moeperf_config`` -> ``moeperf_server_spec`` -> ``moeperf_server`` -> ``moeperf``. Override any."""
+
+from __future__ import annotations
+
+import warnings
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from pytest_moeperf.errors import MoeperfError
+from pytest_moeperf.model.settings import Settings
+from pytest_moeperf.model.spec import ServerSpec
+from pytest_moeperf.session.stash import MEASURING, OUTCOME, SETTINGS
+
+if TYPE_CHECKING:
+    from pytest_moeperf.model.verdict import Outcome
+    from pytest_moeperf.session.group import Group
+
+
+@pytest.fixture(scope="session")
+def backend(request: pytest.FixtureRequest) -> str:
+    """Name of the backend under test: one parameter for each ``--backend``."""
+    name: str = request.param
+    return name
+
+
+@pytest.fixture(scope="session")
+def moeperf_config(request: pytest.FixtureRequest) -> Settings:
+    """The settings of this invocation, frozen. Override it to change them for a folder of tests."""
+    return request.config.stash[SETTINGS]
+
+
+@pytest.fixture
+def moeperf_server_spec(backend: str, moeperf_config: Settings, request: pytest.FixtureRequest) -> ServerSpec:
+    """What the server of ``backend`` must be. Override it to launch it in another way::
+
+    @pytest.fixture
+    def moeperf_server_spec(moeperf_server_spec):
+        return dataclasses.replace(moeperf_server_spec, env={"SGLANG_X": "1"})
+    """
+    from pytest_moeperf.session.specs import server_spec
+
+    spec = server_spec(moeperf_config, backend)
+    changed = request.config.hook.pytest_moeperf_server_spec(spec=spec, settings=moeperf_config)
+    return changed or spec
+
+
+@pytest.fixture
+def moeperf_server(moeperf_server_spec: ServerSpec, request: pytest.FixtureRequest) -> Group:
+    """The group of all cells that share this server. ``.url()`` leases the server and says where it answers."""
+    return request.config.stash[MEASURING].group_of(request.node, moeperf_server_spec)
+
+
+@pytest.fixture
+def moeperf(moeperf_server: Group, request: pytest.FixtureRequest) -> Moeperf:
+    """``moeperf.measure()`` asserts this test's cell."""
+    __tracebackhide__ = True
+    try:
+        moeperf_server.run_campaign()
+    except MoeperfError as error:
+        pytest.fail(str(error), pytrace=False)
+    return Moeperf(node=request.node, group=moeperf_server)
+
+
+_Failed: Any = pytest.fail.Exception
+"""What pytest shows by its text alone, without the source of the test."""
+
+
+class MoeperfWarning(pytest.PytestWarning):
+    """Something about a measurement that the user chose to be warned of, not stopped by."""
+
+
+class PerfFailure(AssertionError, _Failed):  # type: ignore[misc]
+    """A verdict that does not pass. Its text is the whole report of the cell, so no source lines are shown with it."""
+
+    __module__ = "builtins"  # pytest's one-line summary then starts with the text, not with this module's name
+
+    def __init__(self, text: str) -> None:
+        _Failed.__init__(self, msg=text, pytrace=False)
+
+
+class Moeperf:
+    """What a test holds."""
+
+    def __init__(self, *, node: pytest.Item, group: Group) -> None:
+        self._node = node
+        self._group = group
+
+    @property
+    def backend(self) -> str:
+        return self._group.spec.backend
+
+    @property
+    def url(self) -> str:
+        """Where the server answers; leased until all tests of the group are done."""
+        return self._group.url()
+
+    def measure(self, **workload: Any) -> Outcome:
+        """The verdict on this test's cell; fails the test if it does not pass.
+
+        The arguments are fields of ``Workload`` and override the ``perf`` marker and the test's parameters. A cell
+        known at collection was measured together with all others of its backend; another one is measured now.
+
+        :raises AssertionError: the verdict does not pass; its text says what happened, how sure, why, what to do.
+        """
+        __tracebackhide__ = True
+        from pytest_moeperf.reporting.junit import junit_properties
+        from pytest_moeperf.reporting.terminal import failure_text
+        from pytest_moeperf.reporting.view import FAILED, WARNED, status_of
+
+        measuring = self._node.config.stash[MEASURING]
+        try:
+            outcome = measuring.judge(self._node, self._group, workload)
+        except MoeperfError as error:
+            pytest.fail(str(error), pytrace=False)
+        self._node.stash[OUTCOME] = outcome
+        self._node.user_properties.extend(junit_properties(outcome))
+        status = status_of(outcome, warn=measuring.settings.gate.inconclusive == "warn")
+        text = failure_text(outcome)
+        if status == FAILED:
+            raise PerfFailure(text)
+        if status == WARNED:
+            warnings.warn(MoeperfWarning(text), stacklevel=2)
+        return outcome

@@ -1,0 +1,79 @@
+"""All cells that share a server: measured together, when the first of their tests is set up."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from pytest_moeperf.bench.server_bench import ServerBench
+from pytest_moeperf.campaign import Campaign, CampaignEvent, CellResult
+from pytest_moeperf.errors import MoeperfError
+from pytest_moeperf.model.bench import CellPlan
+from pytest_moeperf.model.bounds import Bound
+from pytest_moeperf.model.settings import Settings
+from pytest_moeperf.model.spec import ServerSpec
+from pytest_moeperf.model.workload import Cell
+
+
+class Group:
+    """One backend's cells under one server spec."""
+
+    def __init__(
+        self,
+        *,
+        spec: ServerSpec,
+        plans: Sequence[CellPlan],
+        bench: ServerBench,
+        settings: Settings,
+        on_event: Callable[[CampaignEvent], None],
+    ) -> None:
+        self.spec = spec
+        self.bench = bench
+        self._plans = tuple(plans)
+        self._settings = settings
+        self._on_event = on_event
+        self._results: dict[Cell, CellResult] = {}
+        self._bounds: dict[Cell, tuple[Bound, ...]] = {}
+        self._error: MoeperfError | None = None
+        self._ran = False
+
+    def run_campaign(self) -> None:
+        """Measure every planned cell, once.
+
+        :raises MoeperfError: the server does not start; raised again, without another try, for each further test.
+        """
+        if self._error is not None:
+            raise self._error
+        if self._ran or not self._plans:
+            return
+        try:
+            self._measure(self._plans)
+        except MoeperfError as error:
+            self._error = error
+            raise
+        self._ran = True
+
+    def result(self, cell: Cell, bounds: tuple[Bound, ...]) -> tuple[CellResult, bool]:
+        """The cell's result, and whether it was planned. One that was not is measured now, on its own."""
+        planned = cell in self._results and set(bounds) <= set(self._bounds[cell])
+        if not planned:
+            self._measure((CellPlan(cell=cell, bounds=bounds),))
+        return self._results[cell], planned
+
+    def url(self) -> str:
+        return self.bench.live().url
+
+    def close(self) -> None:
+        self.bench.close()
+
+    def _measure(self, plans: Sequence[CellPlan]) -> None:
+        campaign = Campaign(
+            plans,
+            bench=self.bench,
+            settings=self._settings.gate,
+            record=self._settings.update_baselines,
+            on_event=self._on_event,
+        )
+        results = campaign.run()
+        for plan in plans:
+            self._results[plan.cell] = results[plan.cell.key]
+            self._bounds[plan.cell] = plan.bounds

@@ -1,0 +1,99 @@
+"""What is known at collection: which cells the selected tests need, and which of them share launches."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pytest
+
+from pytest_moeperf.errors import UsageProblem
+from pytest_moeperf.markers import bounds_of, is_perf, workload_of
+from pytest_moeperf.model.bench import CellPlan
+from pytest_moeperf.model.bounds import Bound
+from pytest_moeperf.model.settings import Settings
+from pytest_moeperf.model.workload import Cell, Workload
+
+GroupKey = tuple[str, str]
+"""Backend, and where the ``moeperf_server_spec`` fixture that the tests see was defined."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PlannedTest:
+    """One perf test."""
+
+    node_id: str
+    group: GroupKey
+    cell: Cell | None
+    """None: its workload is only known when it calls ``measure``."""
+    bounds: tuple[Bound, ...]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Plan:
+    """All selected perf tests."""
+
+    tests: tuple[PlannedTest, ...]
+
+    def groups(self) -> dict[GroupKey, tuple[CellPlan, ...]]:
+        """The cells that are measured together, in order of the tests. Tests of one cell share its runs: their bounds
+        are joined. One that contradicts (the same shape under other numbers, the same bound with other margins) is
+        left out, and measured on its own when it runs."""
+        groups: dict[GroupKey, dict[str, CellPlan]] = {}
+        for test in self.tests:
+            cells = groups.setdefault(test.group, {})
+            if test.cell is None:
+                continue
+            known = cells.get(test.cell.key)
+            if known is None:
+                cells[test.cell.key] = CellPlan(cell=test.cell, bounds=test.bounds, node_id=test.node_id)
+            elif known.cell == test.cell and not _contradict(known.bounds, test.bounds):
+                joined = tuple(dict.fromkeys(known.bounds + test.bounds))
+                cells[test.cell.key] = replace(known, bounds=joined)
+        return {key: tuple(cells.values()) for key, cells in groups.items()}
+
+
+def _contradict(one: Sequence[Bound], other: Sequence[Bound]) -> bool:
+    return any(a.key == b.key and a != b for a in one for b in other)
+
+
+def plan_tests(items: Sequence[pytest.Item], settings: Settings) -> Plan:
+    """:raises UsageProblem: a marker or parameter of some test is wrong; names the node."""
+    return Plan(tests=tuple(_planned(item, settings) for item in items if is_perf(item)))
+
+
+def _planned(item: pytest.Item, settings: Settings) -> PlannedTest:
+    if "moeperf" not in getattr(item, "fixturenames", ()):
+        raise UsageProblem(
+            where=item.nodeid,
+            problem="is marked 'perf' but does not use the 'moeperf' fixture, so it would measure nothing",
+            next_step="add the argument 'moeperf' and call moeperf.measure(), or drop the marker",
+        )
+    workload = workload_of(item)
+    cell = Cell(backend=backend_of(item), workload=workload) if isinstance(workload, Workload) else None
+    return PlannedTest(node_id=item.nodeid, group=group_key(item), cell=cell, bounds=bounds_of(item, settings.gate))
+
+
+def backend_of(item: pytest.Item) -> str:
+    callspec: Any = getattr(item, "callspec", None)
+    return str(callspec.params["backend"]) if callspec is not None and "backend" in callspec.params else "default"
+
+
+def group_key(item: pytest.Item) -> GroupKey:
+    """Tests that see the same ``moeperf_server_spec`` fixture and backend get the same server."""
+    # pytest has no public way to ask which definition of a fixture a test sees; without it a suite that overrides the
+    # fixture in one folder would have that folder's cells planned on the wrong server.
+    info = getattr(item, "_fixtureinfo", None)
+    definitions = info.name2fixturedefs.get("moeperf_server_spec", ()) if info is not None else ()
+    return backend_of(item), definitions[-1].baseid if definitions else ""
+
+
+def in_launch_order(items: list[pytest.Item]) -> None:
+    """Sort in place so that each launch serves all its cells before the next starts; other tests keep their places
+    before them."""
+    order: dict[GroupKey, int] = {}
+    for item in items:
+        if is_perf(item):
+            order.setdefault(group_key(item), len(order) + 1)
+    items.sort(key=lambda item: order[group_key(item)] if is_perf(item) else 0)

@@ -1,0 +1,91 @@
+"""The progress line, while tests are captured and nothing else is printed."""
+
+from __future__ import annotations
+
+import time
+from contextlib import nullcontext
+from typing import Any
+
+import pytest
+
+from pytest_moeperf.campaign import CampaignEvent
+from pytest_moeperf.load.driver import LoadProgress
+from pytest_moeperf.model.run import Run
+from pytest_moeperf.model.server import ServerProgress, WaitNotice
+from pytest_moeperf.model.spec import ServerSpec
+from pytest_moeperf.model.workload import Cell
+from pytest_moeperf.units import format_quantity
+
+REFRESH_S = 0.5
+"""On a terminal, where the line is rewritten. Elsewhere a line a run is printed."""
+START_REFRESH_S = 30.0
+
+
+class Progress:
+    """Says nothing on an xdist worker, which has no terminal."""
+
+    def __init__(self, config: pytest.Config) -> None:
+        self._config = config
+        self._last_s = 0.0
+        self._last_phase = ""
+        self._runs = 0
+
+    def event(self, event: CampaignEvent) -> None:
+        text = event.text
+        if event.kind != "run":
+            self._line(f"moeperf  {text}")
+
+    def run_ended(self, run: Run) -> None:
+        tok_s = run.metrics.out_tps_steady or run.metrics.out_tps
+        failed = ", ".join(check.name for check in run.failures)
+        state = f"INVALID: {failed}" if failed else f"{format_quantity(tok_s or 0)} tok/s"
+        kind = "warm-up" if run.index == 0 else f"run {run.index}"
+        self._line(f"moeperf  {run.cell.label} | {run.launch.arm} | {kind} | {state}")
+
+    def running(self, cell: Cell, index: int, progress: LoadProgress) -> None:
+        if self._is_terminal() and self._due(REFRESH_S):
+            share = progress.finished / progress.total if progress.total else 0.0
+            self._rewrite(f"moeperf  {cell.label} | run {index} | {share:.0%} of {progress.total} requests")
+
+    def starting(self, spec: ServerSpec, progress: ServerProgress) -> None:
+        if progress.phase != self._last_phase or self._due(START_REFRESH_S):
+            self._last_phase = progress.phase
+            self._line(f"moeperf  {spec.label} | {progress.phase} | {progress.elapsed_s:.0f} s")
+
+    def waiting(self, notice: WaitNotice) -> None:
+        if self._due(START_REFRESH_S):
+            self._line(f"moeperf  {notice.text()}")
+
+    def _due(self, interval_s: float) -> bool:
+        now_s = time.monotonic()
+        if now_s - self._last_s < interval_s:
+            return False
+        self._last_s = now_s
+        return True
+
+    def _reporter(self) -> pytest.TerminalReporter | None:
+        reporter: pytest.TerminalReporter | None = self._config.pluginmanager.get_plugin("terminalreporter")
+        return reporter
+
+    def _uncaptured(self) -> Any:
+        capture: Any = self._config.pluginmanager.get_plugin("capturemanager")
+        return capture.global_and_fixture_disabled() if capture is not None else nullcontext()
+
+    def _is_terminal(self) -> bool:
+        reporter = self._reporter()
+        return reporter is not None and bool(reporter.isatty)
+
+    def _line(self, text: str) -> None:
+        reporter = self._reporter()
+        if reporter is None or reporter.verbosity < 0:
+            return
+        with self._uncaptured():
+            reporter.ensure_newline()
+            reporter.write_line(text)
+
+    def _rewrite(self, text: str) -> None:
+        reporter = self._reporter()
+        if reporter is None or reporter.verbosity < 0:
+            return
+        with self._uncaptured():
+            reporter.rewrite(text, erase=True)

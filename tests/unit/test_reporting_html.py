@@ -228,13 +228,12 @@ def test_latencies_are_percentiles_without_samples_and_boxes_with_them() -> None
     ] * 2
 
 
-def test_stored_runs_are_the_reference_where_none_was_launched() -> None:
-    outcome = equivalent(1)
+def stored_baseline(outcome: Outcome) -> Baseline:
     stored = tuple(
         StoredRun(id=str(n), session="s", launch=f"l{n % 4}", started_at="", values={"throughput": 10.0 + n})
         for n in range(8)
     )
-    baseline = Baseline(
+    return Baseline(
         engine="sglang",
         model="m",
         cell=outcome.decision.cell,
@@ -242,10 +241,20 @@ def test_stored_runs_are_the_reference_where_none_was_launched() -> None:
         evidence=outcome.evidence,
         runs=stored,
     )
-    view = view_of(outcome, baselines={outcome.decision.cell.key: baseline})
+
+
+def test_stored_runs_are_the_reference_where_none_was_launched() -> None:
+    outcome = equivalent(1)
+    view = view_of(outcome, baselines={outcome.decision.cell.key: stored_baseline(outcome)})
     candidate, reference = arms_of(outcome, view)
     assert (candidate.name, len(candidate.launches)) == ("candidate", 1)
     assert (reference.name, len(reference.launches), len(reference.points)) == ("stored", 4, 8)
+
+
+def test_runs_that_are_not_comparable_are_not_drawn_side_by_side() -> None:
+    outcome = incomparable()
+    view = view_of(outcome, baselines={outcome.decision.cell.key: stored_baseline(outcome)})
+    assert [arm.name for arm in arms_of(outcome, view)] == ["candidate"]
 
 
 def test_the_interval_of_a_mean_needs_three_launches() -> None:

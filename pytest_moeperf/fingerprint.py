@@ -45,7 +45,7 @@ def build_fingerprint(
         server_info: the server's own /server_info, resolved arguments at its top level; None: it has none.
         env: the server's environment; only variables that can matter are recorded.
         software: versions by name; ``engine`` and ``engine_version`` among them.
-        hardware: of the machine that serves; a CPU-only or simulated server states what it depends on and no more.
+        hardware: of the machine that serves. A simulated server names the one that it imagines, which counts instead.
         environment: settings of that machine (governor, kernel, ...), all of them noted.
         backend_flags: the arguments of the backend's own table, ``--flag=value`` or ``--flag``, ``value``.
         model: ``name`` and ``config_digest`` of the model, where known.
@@ -61,6 +61,12 @@ def build_fingerprint(
     versions = dict(software)
     if versions.get("engine_version") is None and isinstance(info.get("version"), str):
         versions["engine_version"] = info["version"]
+    simulated = info.get("simulated")
+    if isinstance(simulated, Mapping):
+        # Its step times come from a profile of an imagined machine: the real one is worth a note.
+        environment = {**environment, **hardware}
+        hardware = {"simulated": simulated.get("hardware")}
+        versions["simulated_profile"] = simulated.get("profile_digest")
     groups: dict[str, Mapping[str, Any]] = {
         "workload": {
             key: CLOSED_LOOP if key == "request_rate" and value is None else value for key, value in workload.items()

@@ -127,7 +127,7 @@ NOTED_WORKLOAD: tuple[str, ...] = ("seed",)
 
 BLOCKING_HARDWARE: tuple[str, ...] = (
     *("gpu_name", "gpu_count", "gpu_memory_mib", "gpu_mig", "gpu_ecc", "gpu_power_limit_w", "gpu_pcie", "gpu_links"),
-    *("driver", "cpu_model", "cpu_count", "cpu_usable", "machine", "simulated*"),
+    *("driver", "cpu_model", "cpu_count", "cpu_usable", "machine", "simulated"),
 )
 """``driver`` blocks in its major version only."""
 

@@ -235,6 +235,18 @@ def test_no_secret_enters(server_info: dict[str, Any]) -> None:
     assert made.server["env.NCCL_X"] == "***"
 
 
+def test_a_simulated_server_depends_on_its_imagined_machine_only() -> None:
+    def of(host: str, machine: str, profile: str) -> Fingerprint:
+        info = {"tp_size": 1, "simulated": {"pid": 3, "hardware": machine, "profile_digest": profile}}
+        return fingerprint(info, hardware={"cpu_model": host})
+
+    base = of("one", "imagined", "1")
+    other_host = differences(base, of("two", "imagined", "2"))
+    assert fields(other_host, blocking=True) == []
+    assert fields(other_host, blocking=False) == ["environment.cpu_model", "software.simulated_profile"]
+    assert fields(differences(base, of("one", "another", "1")), blocking=True) == ["hardware.simulated"]
+
+
 def test_argument_names() -> None:
     assert argument_names(("--fp4-gemm-backend=x", "--tp-size", "8", "--enable-mscclpp")) == (
         "enable_mscclpp",

@@ -12,6 +12,7 @@ from pytest_moeperf.model.workload import Workload
 from pytest_moeperf.units import format_change, format_percent, format_quantity
 
 THROUGHPUT = Bound(metric="throughput")
+_LARGEST_CHANGE = 1000.0
 _METRIC_LABELS = {"throughput": "throughput", "goodput": "goodput", "e2el": "end-to-end latency"}
 
 
@@ -46,9 +47,11 @@ def change_of(result: BoundResult) -> Change | None:
 
 def _ratio(bound: Bound, effect: float) -> float:
     try:
-        return bound.ratio(effect)
+        ratio = bound.ratio(effect)
     except OverflowError:
         return math.inf
+    # Wild launches can give an interval over hundreds of orders of magnitude; nobody reads its end.
+    return ratio if ratio < _LARGEST_CHANGE else math.inf
 
 
 def deciding_result(outcome: Outcome) -> BoundResult | None:

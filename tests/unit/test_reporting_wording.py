@@ -213,11 +213,12 @@ def test_a_reason_is_said_once() -> None:
     assert failure_text(outcome).count("would have been seen") == 1
 
 
-def test_an_interval_without_an_end() -> None:
+@pytest.mark.parametrize("end", [float("inf"), 40.0])
+def test_an_interval_without_an_end_that_means_anything(end: float) -> None:
     outcome = equivalent()
     judged = outcome.decision.results[0]
     assert judged.interval is not None
-    endless = replace(judged, interval=replace(judged.interval, lower=-float("inf"), upper=float("inf")))
+    endless = replace(judged, interval=replace(judged.interval, lower=-end, upper=end))
     text = failure_text(replace(outcome, decision=replace(outcome.decision, results=(endless,))))
     assert "-2.8 % [-100 %, +inf %]" in text
 

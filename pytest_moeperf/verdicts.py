@@ -9,6 +9,8 @@ from pytest_moeperf.model.bounds import Bound
 from pytest_moeperf.model.verdict import SEVERITY, BoundResult, Interval, Verdict
 from pytest_moeperf.units import format_change, format_percent, format_quantity
 
+WIDEST = 50.0
+"""Effects beyond it (a factor of 1e21) are all the same to a reader."""
 INDIFFERENT_SHARE = 0.3
 """The proven margin d0 is at most this share of the regression margin d: between the two either verdict is right."""
 
@@ -78,8 +80,13 @@ def overall(verdicts: tuple[Verdict, ...]) -> Verdict:
 
 def format_interval(bound: Bound, interval: Interval) -> str:
     """``+1.6 % [-1.1 %, +4.2 %]``: of the metric itself, so a slower TPOT has a plus."""
-    ends = sorted((bound.ratio(interval.lower), bound.ratio(interval.upper)))
-    return f"{format_change(bound.ratio(interval.estimate))} [{format_change(ends[0])}, {format_change(ends[1])}]"
+    ends = sorted((_ratio(bound, interval.lower), _ratio(bound, interval.upper)))
+    return f"{format_change(_ratio(bound, interval.estimate))} [{format_change(ends[0])}, {format_change(ends[1])}]"
+
+
+def _ratio(bound: Bound, effect: float) -> float:
+    """A change that can be printed: wild launches can give an interval that spans hundreds of orders of magnitude."""
+    return bound.ratio(max(-WIDEST, min(WIDEST, effect)))
 
 
 def figures(result: BoundResult) -> str:

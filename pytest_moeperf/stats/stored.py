@@ -124,29 +124,27 @@ def predict(
         warnings.extend(text for text in (session_text, launch_text) if text)
 
     session_var = max(0.0, session_ms - inverse * launch_ms)
-    terms = (
-        ((1 + 1 / sessions) * (session_var if assumed else session_ms), session_df),
-        ((1 / count + inverse / sessions if assumed else 1 / count - inverse) * launch_ms, launch_mean_df),
-        ((own_inverse_runs - stored.inverse_runs) / count * run_ms, float(run_df)),
-    )
-    linear = math.fsum(term for term, _ in terms)
-    if all(term >= 0 for term, _ in terms):
-        variance = linear
-    else:  # a difference of mean squares can fall to nothing by chance: its parts can't
-        launch_var = max(0.0, launch_ms - stored.inverse_runs * run_ms)
-        variance = (
-            (1 + 1 / sessions) * session_var
-            + (1 / count + inverse / sessions) * launch_var
-            + (own_inverse_runs / count + inverse * stored.inverse_runs / sessions) * run_ms
-        )
-    df = _satterthwaite(max(linear, 0.0) or variance, terms)
+    if assumed:
+        limit = (1 + 1 / sessions) * session_var + launch_ms * inverse / sessions
+        parts = [
+            ((1 + 1 / sessions) * session_var, session_df),
+            ((1 / count + inverse / sessions) * launch_ms, launch_mean_df),
+        ]
+    else:
+        limit = (1 + 1 / sessions) * session_ms
+        parts = [(limit, session_df), ((1 / count - inverse) * launch_ms, launch_mean_df)]
+    parts.append(((own_inverse_runs - stored.inverse_runs) / count * run_ms, float(run_df)))
+    # A negative part would narrow the interval by a difference of mean squares, whose degrees of freedom can shrink to
+    # nothing: it is left out, so that more launches (or runs) than the store has are worth no more than as many.
+    terms = [(term, df) for term, df in parts if term > 0]
+    variance = math.fsum(term for term, _ in terms)
+    df = _satterthwaite(variance, terms)
     floor = SD_FLOOR**2 * (1 / count + 1 / stored.launches)
     if variance < floor:
         variance, df = floor, math.inf
         warnings.append(
             f"the runs differ by less than {SD_FLOOR:.1%} from launch to launch; {SD_FLOOR:.1%} is taken instead"
         )
-    limit = (1 + 1 / sessions) * session_var + launch_ms * inverse / sessions
     per_session = stored.launches / sessions
     shape = f"{sessions} session{'s' * (sessions > 1)} x {per_session:.3g} launch{'es' * (per_session != 1)} stored"
     return Prediction(
@@ -183,11 +181,7 @@ def _assumed_launch(launch_ms: float, launch_df: int, run_part: float, sd: float
     return max(mixed, launch_ms), float(df), f"launch sd assumed {sd * 100:.3g} % in part"
 
 
-def _satterthwaite(variance: float, terms: tuple[tuple[float, float], ...]) -> float:
+def _satterthwaite(variance: float, terms: Sequence[tuple[float, float]]) -> float:
     """Effective degrees of freedom of a sum of independent mean squares, each with its own."""
-    spread = math.fsum(term**2 / df for term, df in terms if df > 0 and term)
-    if spread == 0 or variance == 0:
-        return math.inf
-    finite = math.fsum(df for _, df in terms if math.isfinite(df))
-    df = variance**2 / spread
-    return min(df, finite) if all(math.isfinite(df) for term, df in terms if term and df > 0) else df
+    spread = math.fsum(term**2 / df for term, df in terms)
+    return variance**2 / spread if spread else math.inf

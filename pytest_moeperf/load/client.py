@@ -26,6 +26,7 @@ _LAST_CHUNK = b"0\r\n\r\n"
 _DONE_CHUNK_END = b"data: [DONE]\n\n\r\n"
 _CONNECT_TIMEOUT_S = 10.0
 _BEAT_NS = 250_000_000
+_PAUSE_NS = 5_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +83,7 @@ class LoadClient:
         self._idle: list[Slot] = []
         self._start_ns = self._end_ns = self._deadline_ns = self._next_beat_ns = 0
         self._in_flight = self._sent = self._finished = self._failed = self._reconnects = 0
-        self._stall_ns = self._window_cpu_ns = self._clock_step_ns = 0
+        self._stall_ns = self._last_read_ns = self._window_cpu_ns = self._clock_step_ns = 0
         self._stopping = False
 
     def connect(self) -> None:
@@ -109,7 +110,7 @@ class LoadClient:
         self._backlog.offset_ns = realtime_offset_ns()
         while (left_ns := start_ns - time.monotonic_ns()) > 0:
             time.sleep(left_ns / 1e9)
-        self._start_ns = start_ns
+        self._start_ns = self._last_read_ns = start_ns
         self._deadline_ns = start_ns + round(self._job.timeout_s * 1e9)
         cpu_before_ns = time.process_time_ns()
         self._loop()
@@ -173,7 +174,7 @@ class LoadClient:
                     continue
                 slot.reads.append((monotonic_ns(), data, ancillary))
                 backlog.held_bytes += len(data) + READ_OVERHEAD_BYTES
-                if data[-5:] == _LAST_CHUNK or not data:
+                if len(data) < 5 or data[-5:] == _LAST_CHUNK:
                     self._perhaps_ended(slot, data)
             self._between(woke_ns, idle=not ready)
 
@@ -186,8 +187,11 @@ class LoadClient:
             self._send_due(now)
         if now >= self._deadline_ns:
             self._time_out()
+        elif idle and now - self._last_read_ns >= _BEAT_NS:
+            self._look_around(now)
         self._beat(now)
         if not idle:
+            self._last_read_ns = woke_ns
             self._stall_ns = max(self._stall_ns, time.monotonic_ns() - woke_ns)
 
     def _wait_s(self) -> float:
@@ -302,7 +306,7 @@ class LoadClient:
             if slot.exchange is exchange and exchange.reply.streams_in_chunks:
                 exchange.careful = False
                 slot.fast = not isinstance(slot.connection, TlsConnection)
-        elif data[-5:] == _LAST_CHUNK or not data:
+        elif len(data) < 5 or data[-5:] == _LAST_CHUNK:
             self._perhaps_ended(slot, data)
 
     def _push(self, slot: Slot, connection: PlainConnection) -> None:
@@ -311,13 +315,13 @@ class LoadClient:
             self._poller.modify(slot.fd, writing=False)
 
     def _perhaps_ended(self, slot: Slot, data: bytes) -> None:
-        """A read that may be the last. It is for certain if [DONE] stands before the last chunk, however they were cut:
-        JSON holds no bare newline, so those bytes can't be inside a payload."""
+        """A read that may be the last: it ends like a last chunk, or is so short that it may be half of one. It is the
+        last for certain if [DONE] stands before: JSON holds no bare newline, so no payload has those bytes."""
         exchange = slot.exchange
         if exchange is None:
             return
         before = data[: -len(_LAST_CHUNK)] or (exchange.reads[-2][1] if len(exchange.reads) > 1 else b"")
-        if data and before.endswith(_DONE_CHUNK_END):
+        if data[-5:] == _LAST_CHUNK and before.endswith(_DONE_CHUNK_END):
             self._end(slot, exchange)
         else:
             self._look(slot, exchange)
@@ -330,6 +334,15 @@ class LoadClient:
             self._close(slot)
         if reply.broken or reply.closed or reply.complete:
             self._end(slot, exchange)
+
+    def _look_around(self, now: int) -> None:
+        """All streams are silent: use the pause to find those that will never go on, as far as a few ms allow."""
+        for slot in self._slots:
+            exchange = slot.exchange
+            if exchange is not None and exchange.reads:
+                self._look(slot, exchange)
+                if time.monotonic_ns() - now > _PAUSE_NS:
+                    return
 
     def _unexpected(self, slot: Slot, data: bytes) -> None:
         """Something on an idle connection: its end, which is the server's right, or bytes nobody asked for."""

@@ -40,7 +40,7 @@ class Reply:
     @property
     def streams_in_chunks(self) -> bool:
         """The head is read and promises what nearly every response is: a chunked event stream."""
-        return self._is_stream is True and self.http.chunked and self.error is None
+        return self._is_stream is True and self.http.chunked and "trailer" not in self.http.headers and not self.error
 
     @property
     def broken(self) -> bool:

@@ -224,7 +224,7 @@ def _client_not_bottleneck(result: LoadResult, metrics: Metrics) -> Check:
         return failed(
             name,
             f"{coalesced:.1%} of the reads held more than one event (at most {MAX_COALESCED_SHARE:.0%}), and the "
-            f"client was up to {delay_ms:.1f} ms late (p99; at most {most_ms:.1f} ms): the earlier ones lost their time",
+            f"client was up to {delay_ms:.1f} ms late (p99; at most {most_ms:.1f} ms): the earlier ones lost theirs",
             repeatable=True,
         )
     if client.clock != "kernel" and stall_ms is not None and stall_ms > most_ms:

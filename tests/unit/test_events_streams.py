@@ -1,0 +1,263 @@
+"""What the payloads say, in SGLang's protocol and OpenAI's two; with real bytes of SGLang 0.5.14."""
+
+from __future__ import annotations
+
+import json
+from array import array
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pytest_moeperf.load.events import InBandError, PayloadProblem, token_stream
+from pytest_moeperf.load.reply import Reply
+from pytest_moeperf.model.records import RequestRecord
+
+REAL = Path(__file__).parents[1] / "evidence_logs" / "sglang-0.5.14-cpu"
+HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream; charset=utf-8\r\nTransfer-Encoding: chunked\r\n\r\n"
+
+
+def feed(protocol: str, *payloads: Any, keep_output: bool = False) -> tuple[list[int], Any]:
+    stream = token_stream(protocol, keep_output=keep_output)
+    return [stream.feed(json.dumps(payload).encode()) for payload in payloads], stream
+
+
+def sglang(count: int, *, text: str = "x", ids: list[int] | None = None, **meta: Any) -> dict[str, Any]:
+    return {"text": text, "output_ids": ids or [], "meta_info": {"completion_tokens": count, **meta}}
+
+
+def chat(delta: dict[str, Any], finish: str | None = None, **more: Any) -> dict[str, Any]:
+    return {"choices": [{"index": 0, "delta": delta, "finish_reason": finish}], **more}
+
+
+def usage(completion: int) -> dict[str, Any]:
+    return {"prompt_tokens": 5, "completion_tokens": completion, "prompt_tokens_details": {"cached_tokens": 2}}
+
+
+def reply_record(protocol: str, body: bytes, *, piece: int | None = None, keep_output: bool = False) -> RequestRecord:
+    reply = Reply(protocol, keep_output=keep_output)
+    wire = HEAD + b"%x\r\n%s\r\n0\r\n\r\n" % (len(body), body)
+    step = piece or len(wire)
+    for number, start in enumerate(range(0, len(wire), step)):
+        reply.feed(1000 + number, wire[start : start + step])
+    return reply.record(index=0, slot=0, send_ns=0, scheduled_ns=None, requested_tokens=8, prompt_len=16)
+
+
+class TestSglang:
+    def test_cumulative(self) -> None:
+        news, stream = feed(
+            "sglang",
+            sglang(1, text="a", ids=[7], prompt_tokens=5, cached_tokens=0),
+            sglang(2, text="ab", ids=[7, 8]),
+            sglang(4, text="abcd", ids=[7, 8, 9, 9], finish_reason={"type": "length", "length": 4}, num_retractions=1),
+            keep_output=True,
+        )
+        assert news == [1, 1, 2]
+        assert (stream.output_text, stream.output_ids) == ("abcd", (7, 8, 9, 9))
+        assert (stream.completion_tokens, stream.prompt_tokens, stream.cached_tokens) == (4, 5, 0)
+        assert (stream.finish_reason, stream.retractions) == ("length", 1)
+
+    def test_incremental(self) -> None:
+        news, stream = feed(
+            "sglang",
+            sglang(1, text="a", ids=[7]),
+            sglang(2, text="a", ids=[8]),
+            sglang(4, text="aa", ids=[9, 9]),
+            keep_output=True,
+        )
+        assert news == [1, 1, 2]
+        assert (stream.output_text, stream.output_ids) == ("aaaa", (7, 8, 9, 9))
+
+    def test_the_last_event_may_bring_no_token(self) -> None:
+        news, stream = feed("sglang", sglang(2), sglang(2, finish_reason={"type": "length"}))
+        assert news == [2, 0]
+        assert stream.finish_reason == "length"
+
+    def test_text_that_is_held_back_is_still_a_token(self) -> None:
+        assert feed("sglang", sglang(1, text=""))[0] == [1]
+
+    def test_unknown_stays_none(self) -> None:
+        _, stream = feed("sglang", {"text": "a", "meta_info": {}})
+        assert stream.completion_tokens is None
+        assert stream.cached_tokens is None
+
+    def test_a_stop_says_what_matched(self) -> None:
+        _, stream = feed("sglang", sglang(1, finish_reason={"type": "stop", "matched": "NaN happened"}))
+        assert stream.finish_reason == "stop (NaN happened)"
+
+    @pytest.mark.parametrize(
+        ("payload", "message"),
+        [
+            ({"error": {"message": "too long", "type": "bad", "code": 400}}, "too long (bad)"),
+            ({"error": "boom"}, "boom"),
+            (sglang(3, finish_reason={"type": "abort", "message": "out of memory"}), "abort (out of memory)"),
+        ],
+    )
+    def test_in_band_errors(self, payload: Any, message: str) -> None:
+        with pytest.raises(InBandError) as caught:
+            feed("sglang", payload)
+        assert str(caught.value) == message
+
+    def test_a_count_that_falls(self) -> None:
+        with pytest.raises(PayloadProblem, match="completion_tokens fell from 3 to 2"):
+            feed("sglang", sglang(3), sglang(2))
+
+    @pytest.mark.parametrize("payload", [b"{half", b"[1]", b'{"meta_info": {"completion_tokens": "3"}}', b"\xff\xfe"])
+    def test_not_of_this_protocol(self, payload: bytes) -> None:
+        with pytest.raises(PayloadProblem, match="not of this protocol"):
+            token_stream("sglang", keep_output=False).feed(payload)
+
+    def test_without_meta_info(self) -> None:
+        with pytest.raises(PayloadProblem, match="without meta_info"):
+            feed("sglang", {"text": "x"})
+
+
+class TestOpenAi:
+    def test_a_chunk_is_a_token_until_the_usage_says_more(self) -> None:
+        news, stream = feed(
+            "openai-chat",
+            chat({"role": "assistant", "content": ""}),
+            chat({"content": "a"}),
+            chat({"content": "bcd"}),
+            chat({"content": "ef"}),
+            chat({}, "length"),
+            {"choices": [], "usage": usage(6)},
+            keep_output=True,
+        )
+        assert news == [0, 1, 1, 1, 0, 0]
+        tokens = array("i", [1, 1, 1])
+        stream.settle(tokens)
+        assert sum(tokens) == 6
+        assert tokens[0] == 1
+        assert (stream.output_text, stream.finish_reason) == ("abcdef", "length")
+        assert (stream.completion_tokens, stream.prompt_tokens, stream.cached_tokens) == (6, 5, 2)
+
+    def test_continuous_usage_counts_each_chunk(self) -> None:
+        news, stream = feed(
+            "openai-completions",
+            {"choices": [{"text": "a"}], "usage": usage(2)},
+            {"choices": [{"text": "b"}], "usage": usage(2)},
+            {"choices": [{"text": ""}], "usage": usage(5)},
+            {"choices": [{"text": "", "finish_reason": "length"}], "usage": usage(5)},
+            {"choices": [], "usage": usage(5)},
+        )
+        assert news == [2, 0, 3, 0, 0]
+        tokens = array("i", [2, 3])
+        stream.settle(tokens)
+        assert tokens.tolist() == [2, 3]
+
+    @pytest.mark.parametrize(
+        "delta",
+        [{"reasoning_content": "hm"}, {"reasoning": "hm"}, {"tool_calls": [{"index": 0, "function": {"name": "f"}}]}],
+    )
+    def test_reasoning_and_tool_calls_are_tokens_too(self, delta: dict[str, Any]) -> None:
+        assert feed("openai-chat", chat(delta))[0] == [1]
+
+    @pytest.mark.parametrize(
+        ("total", "events", "expected"),
+        [(9, 5, [1, 2, 2, 2, 2]), (10, 4, [1, 3, 3, 3]), (3, 5, [1, 1, 1, 0, 0]), (4, 1, [4]), (8, 4, [1, 2, 2, 3])],
+    )
+    def test_settle_spreads_evenly_and_keeps_the_sum(self, total: int, events: int, expected: list[int]) -> None:
+        _, stream = feed("openai-chat", {"choices": [], "usage": usage(total)})
+        tokens = array("i", [1] * events)
+        stream.settle(tokens)
+        assert tokens.tolist() == expected
+
+    def test_errors(self) -> None:
+        with pytest.raises(InBandError, match=r"^no memory \(internal\)$"):
+            feed("openai-chat", {"error": {"message": "no memory", "code": "internal"}})
+        with pytest.raises(PayloadProblem, match="without choices"):
+            feed("openai-chat", {"object": "something else"})
+        with pytest.raises(InBandError, match="abort"):
+            feed("openai-completions", {"choices": [{"text": "", "finish_reason": "abort"}]})
+
+
+class TestReal:
+    """Bytes that SGLang 0.5.14 sent."""
+
+    @pytest.mark.parametrize("piece", [None, 1, 97])
+    def test_generate(self, piece: int | None) -> None:
+        record = reply_record("sglang", (REAL / "generate_stream.sse").read_bytes(), piece=piece, keep_output=True)
+        assert record.ok
+        assert (record.completion_tokens, sum(record.event_tokens), len(record.event_ns)) == (8, 8, 8)
+        assert (record.prompt_tokens, record.cached_tokens, record.finish_reason) == (16, 0, "length")
+        assert record.output_text == "ly4ly4ly4ly4"
+        assert record.output_ids == (551, 53) * 4
+        assert list(record.event_ns) == sorted(record.event_ns)
+        assert (len(set(record.event_ns)) == 8) is (piece is not None)
+
+    def test_generate_error(self) -> None:
+        record = reply_record("sglang", (REAL / "generate_stream_error.sse").read_bytes())
+        assert not record.ok
+        assert record.error == (
+            "in_band_error: The input (4999 tokens) is longer than the model's context length (4096 tokens). "
+            "(invalid_request_error)"
+        )
+        assert record.done
+
+    def test_generate_stopped(self) -> None:
+        record = reply_record("sglang", (REAL / "generate_stream_stopped.sse").read_bytes())
+        assert record.ok
+        assert (record.finish_reason, record.completion_tokens) == ("stop (551)", 1)
+
+    @pytest.mark.parametrize(
+        ("name", "protocol", "completion"),
+        [
+            ("completions_stream", "openai-completions", 8),
+            ("completions_stream_no_usage", "openai-completions", None),
+            ("chat_stream", "openai-chat", 8),
+        ],
+    )
+    def test_openai(self, name: str, protocol: str, completion: int | None) -> None:
+        record = reply_record(protocol, (REAL / f"{name}.sse").read_bytes(), piece=50)
+        assert record.ok
+        assert record.completion_tokens == completion
+        assert record.finish_reason == "length"
+        assert sum(record.event_tokens) == 8
+
+
+class TestReply:
+    def test_cut_short(self) -> None:
+        reply = Reply("sglang")
+        body = b'data: {"text":"a","meta_info":{"completion_tokens":1}}\n\n'
+        reply.feed(1, HEAD + b"%x\r\n%s\r\n" % (len(body), body))
+        reply.eof(2)
+        assert reply.error == ("connection: closed inside a chunked body, after 56 bytes (after 1 events, 1 tokens)")
+
+    def test_no_done(self) -> None:
+        record = reply_record("sglang", b'data: {"text":"a","meta_info":{"completion_tokens":1}}\n\n')
+        assert record.error == "protocol: the stream ended without [DONE] (after 1 events, 1 tokens)"
+        assert not record.done
+
+    def test_something_after_done(self) -> None:
+        record = reply_record("sglang", b"data: [DONE]\n\ndata: {}\n\n")
+        assert record.error == "protocol: an event after [DONE]: b'{}'"
+
+    def test_several_events_in_one_read_are_counted(self) -> None:
+        reply = Reply("sglang")
+        events = [b'data: {"text":"a","meta_info":{"completion_tokens":%d}}\n\n' % count for count in (1, 2, 3)]
+        reply.feed(1, HEAD + b"".join(b"%x\r\n%s\r\n" % (len(event), event) for event in events[:2]))
+        reply.feed(2, b"%x\r\n%s\r\n" % (len(events[2]), events[2]))
+        assert reply.coalesced_reads == 1
+        assert reply.event_ns.tolist() == [1, 1, 2]
+
+    @pytest.mark.parametrize(
+        ("head", "error"),
+        [
+            (b"HTTP/1.1 503 Busy\r\n", "http: status 503 Busy; it says b'later'"),
+            (b"HTTP/1.1 307 Elsewhere\r\nLocation: /x\r\n", "http: status 307 Elsewhere to '/x'; it says b'later'"),
+            (
+                b"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\n",
+                "protocol: content type 'text/html' instead of 'text/event-stream'; it says b'later'",
+            ),
+            (
+                b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nContent-Encoding: gzip\r\n",
+                "protocol: the stream is encoded as 'gzip', which was not asked for",
+            ),
+        ],
+    )
+    def test_refusals(self, head: bytes, error: str) -> None:
+        reply = Reply("sglang")
+        reply.feed(1, head + b"Content-Length: 5\r\n\r\nlater")
+        assert reply.error == error
+        assert reply.complete

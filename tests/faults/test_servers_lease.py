@@ -127,9 +127,9 @@ def test_leases_of_one_spec_share_one_server_and_the_last_out_stops_it() -> None
 
 def test_another_spec_and_a_fresh_lease_get_servers_of_their_own() -> None:
     with (
-        lease(plan(), label="a") as first,
-        lease(plan(digest="other"), label="b") as other,
-        lease(plan(), label="c", fresh=True) as fresh,
+        lease(plan(), label="a", fresh=True) as fresh,
+        lease(plan(), label="b") as first,
+        lease(plan(digest="other"), label="c") as other,
         lease(plan(), label="d") as shared,
     ):
         assert len({first.pid, other.pid, fresh.pid}) == 3
@@ -160,7 +160,9 @@ def test_the_whole_tree_ends_however_the_owner_ends(end: str, tmp_path: Path) ->
         holder.leave(end)
     else:
         holder.kill(getattr(signal, end))
-    assert eventually(lambda: all_gone(record))
+    # The guardian is the last to go: no process of the launch outlives it, not for a moment.
+    assert eventually(lambda: not proctree.is_alive(guardian_of(record)))
+    assert all_gone(record)
 
 
 def test_a_forked_child_of_a_killed_owner_does_not_keep_the_server(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ import pytest
 from pytest_moeperf.errors import MoeperfError
 from pytest_moeperf.model.settings import Settings
 from pytest_moeperf.model.spec import ServerSpec
+from pytest_moeperf.session.command import command_of
 from pytest_moeperf.session.stash import MEASURING, OUTCOME, SETTINGS
 
 if TYPE_CHECKING:
@@ -116,7 +117,7 @@ class Moeperf:
         self._node.stash[OUTCOME] = outcome
         self._node.user_properties.extend(junit_properties(outcome))
         status = status_of(outcome, warn=measuring.settings.gate.inconclusive == "warn")
-        text = failure_text(outcome)
+        text = failure_text(outcome, pytest_command=command_of(self._node.config))
         if status == FAILED:
             raise PerfFailure(text)
         if status == WARNED:

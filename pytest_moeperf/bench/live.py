@@ -58,6 +58,8 @@ class LiveServer:
     server_pid: int | None
     rules: MeasuringRules
     listener: Listener
+    launch_checks: tuple[Check, ...] = ()
+    """Of the launch as a whole; they count for each of its runs."""
 
     def measure(self, cell: Cell, *, runs: int) -> Sequence[Run]:
         """See ``model.bench.Launched``."""
@@ -107,6 +109,7 @@ class LiveServer:
             *client_checks(result, metrics, workload, min_window_s=self.rules.min_window_s),
             *server_checks(before, after, result, workload),
             self._process_check(),
+            *self.launch_checks,
             *evidence_checks(evidence, strict=self.rules.strict_evidence),
             *ceiling_checks(metrics.out_tps_steady or metrics.out_tps, ceiling),
         )
@@ -153,13 +156,13 @@ class LiveServer:
             software={
                 "engine": spec.engine,
                 "engine_version": info.get("version") if info else None,
-                **place.software(),
+                **place.software,
                 **self.rules.software,
             },
-            hardware=place.hardware(),
+            hardware=place.facts.hardware,
             environment=place.facts.environment,
-            backend_flags=spec.args,
-            model={"name": place.model_name, "config_digest": place.model_digest},
+            backend_flags=spec.own_args,
+            model=place.model,
         )
 
 

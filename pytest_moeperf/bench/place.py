@@ -2,25 +2,19 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pytest_moeperf.bench.devices import CPU_DEVICE, Gpu, gpus_of_this_host, visible
 from pytest_moeperf.engines.sglang import on_cpu
-from pytest_moeperf.engines.sglang_flags import option_of
-from pytest_moeperf.environment import read_environment
+from pytest_moeperf.environment import read_environment, read_model, read_software
 from pytest_moeperf.model.environment import EnvironmentFacts
 from pytest_moeperf.model.run import Plain
 from pytest_moeperf.model.spec import ServerSpec
-
-if TYPE_CHECKING:
-    from pytest_moeperf.engines.simulated.profile import Profile
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,23 +44,6 @@ class Place:
             return self.spec.attach_url
         return f"{len(self.gpus)}x {self.gpus[0].name}" if self.gpus else "CPU"
 
-    def hardware(self) -> Mapping[str, Plain]:
-        """The simulated engine brings its own, the same on every host."""
-        profile = self._profile()
-        return self.facts.hardware if profile is None else {"gpu": "simulated", "machine": profile.hardware}
-
-    def software(self) -> Mapping[str, Plain]:
-        """A simulated backend's profile is its code: it may differ between what is compared."""
-        profile = self._profile()
-        return self.facts.software if profile is None else {"profile": profile.digest()}
-
-    def _profile(self) -> Profile | None:
-        if self.spec.engine != "simulated":
-            return None
-        from pytest_moeperf.engines.simulated.profile import load_profile
-
-        return load_profile(option_of(self.spec.args, "--profile") or self.spec.backend)
-
     @cached_property
     def model_config(self) -> dict[str, Any] | None:
         """The model's config.json where it is a folder here; None for a hub name."""
@@ -82,10 +59,15 @@ class Place:
         name = self.spec.model.rstrip("/")
         return (Path(name).name if Path(name).is_absolute() else name) or "none"
 
-    @property
-    def model_digest(self) -> str | None:
-        config = self.model_config
-        return hashlib.sha256(json.dumps(config, sort_keys=True).encode()).hexdigest()[:16] if config else None
+    @cached_property
+    def model(self) -> dict[str, Plain]:
+        """For the fingerprint: its name, and what its config says."""
+        return read_model(self.spec.model) | {"name": self.model_name}
+
+    @cached_property
+    def software(self) -> dict[str, Plain]:
+        """Versions in the engine's interpreter; of the driver and the like on this machine."""
+        return self.facts.software | read_software(self.spec.python)
 
 
 def place_of(spec: ServerSpec) -> Place:

@@ -13,12 +13,13 @@ from pytest_moeperf.baselines.store import BaselineStore
 from pytest_moeperf.bench.listener import Listener
 from pytest_moeperf.bench.live import LiveServer, MeasuringRules
 from pytest_moeperf.bench.place import Place, place_of
+from pytest_moeperf.bench.sanity import Outputs, compare_outputs, greedy_outputs
 from pytest_moeperf.engines.attached import probe
 from pytest_moeperf.engines.catalog import engine_named
 from pytest_moeperf.fingerprint import differences
 from pytest_moeperf.model.baseline import BaselineMatch
 from pytest_moeperf.model.bench import Launched
-from pytest_moeperf.model.run import CANDIDATE, REFERENCE, Launch, Run
+from pytest_moeperf.model.run import CANDIDATE, REFERENCE, Check, Launch, Run
 from pytest_moeperf.model.spec import ServerSpec
 from pytest_moeperf.model.workload import Cell
 from pytest_moeperf.servers.lease import lease
@@ -60,6 +61,7 @@ class ServerBench:
         self._count = 0
         self._held = ExitStack()
         self._live: LiveServer | None = None
+        self._reference_outputs: Outputs | None = None
         self._places: dict[str, Place] = {}
 
     @property
@@ -83,7 +85,15 @@ class ServerBench:
             return
         self.close()
         with ExitStack() as stack:
-            yield self._start(arm, stack, fresh=True)
+            live = self._start(arm, stack, fresh=True)
+            yield replace(live, launch_checks=(self._sanity(arm, live),)) if self.can_launch_reference else live
+
+    def _sanity(self, arm: str, live: LiveServer) -> Check:
+        """A candidate's greedy output against that of the last reference launch."""
+        outputs = greedy_outputs(url=live.url, protocol=live.protocol, api_key=live.api_key, model=live.served_model)
+        if arm == REFERENCE:
+            self._reference_outputs = outputs
+        return compare_outputs(self._reference_outputs, outputs)
 
     def live(self) -> LiveServer:
         """The candidate's shared server, started if it isn't up.

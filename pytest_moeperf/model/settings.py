@@ -12,6 +12,8 @@ class ServerSettings:
     python: str = ""
     """The engine's own interpreter; empty: the one that runs pytest."""
     args: tuple[str, ...] = ()
+    own_args: tuple[str, ...] = ()
+    """Those of ``args`` that are this backend's own: what a comparison of backends varies."""
     env: dict[str, str] = field(default_factory=dict)
     start_timeout_s: float = 1800.0
 
@@ -67,6 +69,8 @@ class Settings:
     update_baselines: bool = False
     reason: str = ""
     plan_only: bool = False
+    resume: bool = False
+    """Go on from the runs of an interrupted invocation."""
     keep_server_s: float = 0.0
     strict_evidence: bool = False
     min_window_s: float = 1.0

@@ -19,6 +19,8 @@ class ServerSpec:
     """The engine's interpreter; empty: the one that runs pytest."""
     args: tuple[str, ...] = ()
     """Appended to the engine's own arguments, in order."""
+    own_args: tuple[str, ...] = ()
+    """Those of ``args`` that make this backend what it is; a comparison with another backend may differ in them."""
     env: dict[str, str] = field(default_factory=dict)
     cwd: str = ""
     start_timeout_s: float = 1800.0

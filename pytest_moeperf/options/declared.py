@@ -189,6 +189,14 @@ OPTIONS: tuple[Option, ...] = (
         help="why a worse baseline is accepted; kept in its history",
     ),
     Option(
+        target="resume",
+        flag="--perf-continue",
+        parse=as_flag,
+        default=False,
+        switch=True,
+        help="go on from the runs that an interrupted invocation of the same servers finished",
+    ),
+    Option(
         target="strict_evidence",
         flag="--perf-strict-evidence",
         key="strict_evidence",

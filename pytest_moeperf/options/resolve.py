@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import tomllib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -95,12 +95,13 @@ def resolve(given: Given, *, root: Path, active: bool) -> Settings:
         values["backends"], provenance["backends"] = ("attached",), provenance["engine"]
     server = _server(server_table, ServerSettings(), f"{where[:-1]}.server]")
     backend_servers = {
-        name: _server(entry, server, f"{where[:-1]}.backends.{name}]") for name, entry in backend_tables.items()
+        name: _own(_server(entry, server, f"{where[:-1]}.backends.{name}]"), server)
+        for name, entry in backend_tables.items()
     }
     reference_server = None
     if reference_table:
         base = backend_servers.get(values["reference"], server)
-        reference_server = _server(reference_table, base, f"{where[:-1]}.reference]")
+        reference_server = _own(_server(reference_table, base, f"{where[:-1]}.reference]"), server)
     gate_names = {field.name for field in fields(GateSettings)}
     gate = GateSettings(**{name: values.pop(f"gate.{name}") for name in gate_names if f"gate.{name}" in values})
     settings = Settings(
@@ -166,6 +167,11 @@ def _server(table: object, base: ServerSettings, where: str) -> ServerSettings:
             own = own + given if key == "args" else own | given if key == "env" else given
         values[field] = own
     return ServerSettings(**values)
+
+
+def _own(merged: ServerSettings, shared: ServerSettings) -> ServerSettings:
+    """What a table adds to the one of every backend is its own."""
+    return replace(merged, own_args=merged.args[len(shared.args) :])
 
 
 def _refuse_contradictions(settings: Settings) -> None:

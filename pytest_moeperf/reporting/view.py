@@ -168,6 +168,9 @@ def build_view(
 
 def status_of(outcome: Outcome, *, warn: bool) -> str:
     """Of the test that this outcome belongs to. ``warn``: ``--perf-inconclusive=warn``."""
+    if outcome.refused:
+        # What was asked for, an update, did not happen.
+        return FAILED
     if outcome.verdict.passes or outcome.recorded:
         return PASSED
     return WARNED if warn and outcome.verdict is Verdict.INCONCLUSIVE else FAILED

@@ -12,6 +12,7 @@ from pytest_moeperf.model.bounds import Bound
 from pytest_moeperf.model.settings import Settings
 from pytest_moeperf.model.spec import ServerSpec
 from pytest_moeperf.model.workload import Cell
+from pytest_moeperf.session.journal import Journal
 
 
 class Group:
@@ -25,12 +26,14 @@ class Group:
         bench: ServerBench,
         settings: Settings,
         on_event: Callable[[CampaignEvent], None],
+        journal: Journal,
     ) -> None:
         self.spec = spec
         self.bench = bench
         self._plans = tuple(plans)
         self._settings = settings
         self._on_event = on_event
+        self._journal = journal
         self._results: dict[Cell, CellResult] = {}
         self._bounds: dict[Cell, tuple[Bound, ...]] = {}
         self._error: MoeperfError | None = None
@@ -65,15 +68,24 @@ class Group:
     def close(self) -> None:
         self.bench.close()
 
+    def _event(self, event: CampaignEvent) -> None:
+        if event.run is not None:
+            self._journal.add(event.run)
+        self._on_event(event)
+
     def _measure(self, plans: Sequence[CellPlan]) -> None:
+        earlier = self._journal.runs() if self._settings.resume else ()
+        self._journal.start(earlier)
         campaign = Campaign(
             plans,
             bench=self.bench,
             settings=self._settings.gate,
             record=self._settings.update_baselines,
-            on_event=self._on_event,
+            on_event=self._event,
+            resume_runs=earlier,
         )
         results = campaign.run()
+        self._journal.finish()
         for plan in plans:
             self._results[plan.cell] = results[plan.cell.key]
             self._bounds[plan.cell] = plan.bounds

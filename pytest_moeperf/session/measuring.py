@@ -20,6 +20,7 @@ from pytest_moeperf.model.settings import Settings
 from pytest_moeperf.model.spec import ServerSpec
 from pytest_moeperf.model.verdict import Outcome
 from pytest_moeperf.session.group import Group
+from pytest_moeperf.session.journal import Journal
 from pytest_moeperf.session.judging import judge_item
 from pytest_moeperf.session.planning import GroupKey, Plan, group_key
 from pytest_moeperf.session.progress import Progress
@@ -62,8 +63,14 @@ class MeasuringSession:
             self._current = None
 
     def _new_group(self, spec: ServerSpec, plans: tuple[CellPlan, ...]) -> Group:
+        kind = "record" if self.settings.update_baselines else "compare"
         return Group(
-            spec=spec, plans=plans, bench=self._bench(spec, plans), settings=self.settings, on_event=self.progress.event
+            spec=spec,
+            plans=plans,
+            bench=self._bench(spec, plans),
+            settings=self.settings,
+            on_event=self.progress.event,
+            journal=Journal(Path(self.settings.root), f"{kind}-{spec.backend}-{spec.digest}"),
         )
 
     def _bench(self, spec: ServerSpec, plans: tuple[CellPlan, ...]) -> ServerBench:

@@ -19,6 +19,7 @@ def server_spec(settings: Settings, backend: str, server: ServerSettings | None 
         tensor_parallel=settings.tensor_parallel,
         python=_resolved(server.python, settings.root),
         args=server.args,
+        own_args=server.own_args,
         env=server.env,
         cwd=settings.root,
         start_timeout_s=server.start_timeout_s,

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import shlex
-import sys
+import os
+import shutil
 import time
 from datetime import UTC, datetime
 from pathlib import Path
@@ -13,6 +13,11 @@ import pytest
 from pytest_moeperf.model.settings import Settings
 from pytest_moeperf.model.verdict import Outcome
 from pytest_moeperf.reporting.view import Heading, View, build_view
+from pytest_moeperf.session.command import command_of
+from pytest_moeperf.session.journal import JOURNAL_FOLDER
+
+MAX_WIDTH = 120
+"""Wider, a table is hard to read across."""
 
 
 class Telling:
@@ -24,7 +29,11 @@ class Telling:
         self._outcomes: list[Outcome] = []
         self._started_s = time.monotonic()
         self._started_at = datetime.now(UTC).isoformat(timespec="seconds")
+        self._started_clock_s = time.time()
         self._problems: list[str] = []
+        self._remarks: list[str] = []
+        self._written: list[Path] = []
+        self._locations: dict[str, tuple[str, int]] = {}
 
     def header(self) -> str:
         settings = self._settings
@@ -33,8 +42,10 @@ class Telling:
         return f"moeperf: engine {settings.engine}, {', '.join(settings.backends)}, {held} ({source})"
 
     def add(self, outcome: Outcome, report: pytest.TestReport) -> None:
-        del report
         self._outcomes.append(outcome)
+        path, line, _ = report.location
+        if line is not None:
+            self._locations[outcome.node_id] = path, line + 1
         self._config.hook.pytest_moeperf_outcome(outcome=outcome, config=self._config)
 
     def exit_status(self, exit_status: int, *, collect_only: bool) -> int:
@@ -42,12 +53,21 @@ class Telling:
         settings = self._settings
         if collect_only or settings.plan_only:
             return exit_status
-        if not self._outcomes:
-            self._problems.append("no cell was measured, so nothing was shown: this is a failure")
-            return exit_status or int(pytest.ExitCode.TESTS_FAILED)
-        if settings.report_dir:
+        self._tell_interrupted()
+        if self._outcomes:
             self._write_reports()
+        elif exit_status != pytest.ExitCode.INTERRUPTED:
+            self._problems.append("no cell was measured, so nothing was shown: this is a failure")
         return int(pytest.ExitCode.TESTS_FAILED) if self._problems and not exit_status else exit_status
+
+    def _tell_interrupted(self) -> None:
+        for path in sorted((Path(self._settings.root) / JOURNAL_FOLDER).glob("*.jsonl")):
+            if path.stat().st_mtime >= self._started_clock_s and path.stat().st_size:
+                runs = len(path.read_text(encoding="utf-8").splitlines())
+                self._remarks.append(
+                    f"moeperf: {runs} finished runs are kept in {path}\n"
+                    f"  next: {command_of(self._config)} --perf-continue    (goes on from them)"
+                )
 
     def view(self) -> View:
         settings = self._settings
@@ -66,7 +86,7 @@ class Telling:
             ),
             settings=settings,
             started_at=self._started_at,
-            pytest_command=pytest_command(sys.argv[1:]),
+            pytest_command=command_of(self._config),
         )
 
     def summary(self, reporter: pytest.TerminalReporter) -> None:
@@ -74,33 +94,54 @@ class Telling:
 
         if self._outcomes:
             reporter.write_sep("=", "moeperf")
-            markup = reporter.hasmarkup
-            for line in table_lines(self.view(), width=min(reporter._tw.fullwidth, 120), color=markup, findings=False):  # noqa: SLF001
+            width = min(shutil.get_terminal_size().columns, MAX_WIDTH)
+            for line in table_lines(self.view(), width=width, color=reporter.hasmarkup, findings=False):
                 reporter.write_line(line)
+            if self._written:
+                reporter.write_line(f"Report: {', '.join(str(path) for path in self._written)}")
+            if os.environ.get("GITHUB_ACTIONS") == "true":
+                for line in self._annotations():
+                    reporter.write_line(line)
+        for remark in self._remarks:
+            reporter.write_line(remark)
         for problem in self._problems:
             reporter.write_line(f"moeperf: {problem}", red=True, bold=True)
 
     def _write_reports(self) -> None:
-        from pytest_moeperf.reporting.files import ReportError
+        """The verdicts stand whatever happens here; that something could not be written down must not go unseen."""
+        view = self.view()
+        if self._settings.report_dir:
+            self._write_to(Path(self._settings.root) / self._settings.report_dir, view)
+        summary = os.environ.get("GITHUB_STEP_SUMMARY")
+        if summary:
+            from pytest_moeperf.reporting.github import step_summary
+
+            try:
+                with Path(summary).open("a", encoding="utf-8") as file:
+                    file.write(step_summary(view))
+            except OSError as error:
+                self._problems.append(f"$GITHUB_STEP_SUMMARY, {summary}: {error.strerror}")
+
+    def _write_to(self, folder: Path, view: View) -> None:
+        from pytest_moeperf.reporting.files import ReportError, write_atomically
+        from pytest_moeperf.reporting.github import pull_request_comment
+        from pytest_moeperf.reporting.html import write_html
         from pytest_moeperf.reporting.json import write_json
 
-        folder = Path(self._settings.root) / self._settings.report_dir
         try:
-            write_json(self.view(), folder)
+            self._written.append(write_json(view, folder))
+            self._written.append(write_atomically(folder / "comment.md", pull_request_comment(view)))
         except ReportError as error:
-            # The verdicts stand; that they could not be written down must not go unseen.
             self._problems.append(str(error))
+            return
+        try:
+            self._written.append(write_html(view, folder))
+        except ReportError as error:
+            # Its libraries are an extra, and all that it shows is in the JSON.
+            self._remarks.append(str(error))
 
+    def _annotations(self) -> list[str]:
+        from pytest_moeperf.reporting.github import annotation_lines
 
-def pytest_command(arguments: list[str]) -> str:
-    """This invocation's options, to be repeated with others: without node ids and ``-k``."""
-    kept: list[str] = []
-    skip = False
-    for argument in arguments:
-        if skip:
-            skip = False
-        elif argument == "-k":
-            skip = True
-        elif argument.startswith("-") or (kept and kept[-1] in ("-m", "--backend", "--perf-backend", "-n", "-p")):
-            kept.append(argument)
-    return shlex.join(["pytest", *kept])
+        warn = self._settings.gate.inconclusive == "warn"
+        return annotation_lines(self.view(), locations=self._locations, warn=warn)

@@ -67,6 +67,7 @@ def test_a_backend_table_adds_to_the_table_of_every_backend() -> None:
     server = resolved.server_for("cutedsl")
     assert server.python == "/opt/python"
     assert server.args == ("--a", "--b")
+    assert server.own_args == ("--b",)
     assert server.env == {"X": "1", "Y": "2"}
     assert server.start_timeout_s == 3600
     assert resolved.server_for("other") == resolved.server

@@ -1,0 +1,54 @@
+"""Finished runs, written down as they finish: what an interrupted invocation measured is not lost."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from pytest_moeperf.model.codec import from_plain, to_plain
+from pytest_moeperf.model.run import Run
+
+JOURNAL_FOLDER = Path(".moeperf") / "interrupted"
+
+
+class Journal:
+    """One group's runs, a JSON line each. It lasts from the group's first run to its verdicts."""
+
+    def __init__(self, root: Path, name: str) -> None:
+        self._path = root / JOURNAL_FOLDER / f"{name}.jsonl"
+
+    @property
+    def path(self) -> Path:
+        return self._path
+
+    def runs(self) -> tuple[Run, ...]:
+        """Of the invocation that was interrupted, in order. A line that was cut off by a kill ends them."""
+        found: list[Run] = []
+        if not self._path.is_file():
+            return ()
+        for line in self._path.read_text(encoding="utf-8").splitlines():
+            try:
+                found.append(from_plain(Run, json.loads(line)))
+            except ValueError:
+                break
+        return tuple(found)
+
+    def start(self, runs: tuple[Run, ...] = ()) -> None:
+        """Begin anew, with the runs that are continued from."""
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        ignore = self._path.parents[1] / ".gitignore"
+        if not ignore.exists():
+            ignore.write_text("*\n", encoding="utf-8")
+        self._path.write_text("".join(_line(run) for run in runs), encoding="utf-8")
+
+    def add(self, run: Run) -> None:
+        with self._path.open("a", encoding="utf-8") as file:
+            file.write(_line(run))
+
+    def finish(self) -> None:
+        """The verdicts are out; the report and the baselines keep the runs from here on."""
+        self._path.unlink(missing_ok=True)
+
+
+def _line(run: Run) -> str:
+    return json.dumps(to_plain(run), allow_nan=False) + "\n"

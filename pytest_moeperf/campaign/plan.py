@@ -56,9 +56,9 @@ class CampaignPlan:
         """For people."""
         for stage in self.stages:
             launches = _range(stage.launches_least, stage.launches_most)
-            times = {format_duration(stage.least_s), format_duration(stage.most_s)}
+            least, most = format_duration(stage.least_s), format_duration(stage.most_s)
             unit = "launch" if stage.launches_most == 1 else "launches"
-            yield f"{stage.name}: {launches} {unit}, {' to '.join(sorted(times, key=len)) if len(times) > 1 else times.pop()}"
+            yield f"{stage.name}: {launches} {unit}, {most if least == most else f'{least} to {most}'}"
         yield from self.proves
 
 
@@ -120,10 +120,9 @@ def _proves(stages: Sequence[PlanStage], steps: Sequence[tuple[float, str]], set
     first = stages[0]
     shown = format_duration(budget)
     if budget < first.most_s:
-        return [
-            f"The budget of {shown} is too small for anything: the {first.name} of all cells takes about "
-            f"{format_duration(first.most_s)}. Cells that are not measured end INCONCLUSIVE."
-        ]
+        cost = format_duration(first.most_s)
+        text = f"The budget of {shown} is too small for anything: the {first.name} of all cells takes about {cost}."
+        return [text, "Cells that are not measured end INCONCLUSIVE."]
     if budget >= sum(stage.most_s for stage in stages):
         return [f"The budget of {shown} is enough for every cell to reach its verdict or its cap."]
     left, reached = budget - first.most_s, ""
@@ -132,13 +131,9 @@ def _proves(stages: Sequence[PlanStage], steps: Sequence[tuple[float, str]], set
             break
         left, reached = left - cost_s, what
     if not reached:
-        return [
-            f"The budget of {shown} is enough for the {first.name} alone: it can show that a cell is not worse, and proves no "
-            "regression. Cells that it leaves open end INCONCLUSIVE."
-        ]
-    early = settings.looks[0]
-    if int(reached.split()[0]) < early:
+        text = f"The budget of {shown} is enough for the {first.name} alone: it can show that a cell is not worse, and"
+        return [f"{text} proves no regression.", "Cells that it leaves open end INCONCLUSIVE."]
+    if int(reached.split()[0]) < settings.looks[0]:
         return [f"The budget of {shown} is enough for {reached}: a gross change is proven, nothing smaller."]
-    return [
-        f"The budget of {shown} is enough for {reached} of {settings.looks[-1]}: what is still open then ends INCONCLUSIVE."
-    ]
+    most = settings.looks[-1]
+    return [f"The budget of {shown} is enough for {reached} of {most}: what is still open then ends INCONCLUSIVE."]

@@ -131,6 +131,8 @@ def predict(
             ((1 / count + inverse / sessions) * launch_ms, launch_mean_df),
         ]
     else:
+        if 1 / count <= inverse:  # nothing of W is left to keep a chance agreement of the sessions from looking exact
+            session_ms = max(session_ms, inverse * launch_ms)
         limit = (1 + 1 / sessions) * session_ms
         parts = [(limit, session_df), ((1 / count - inverse) * launch_ms, launch_mean_df)]
     parts.append(((own_inverse_runs - stored.inverse_runs) / count * run_ms, float(run_df)))

@@ -123,6 +123,8 @@ def explain(verdict: Verdict, bound: Bound, *, detail: str = "") -> str:
         Verdict.INCOMPARABLE: "the baseline was measured under other conditions",
         Verdict.NO_BASELINE: "there is nothing to hold it against",
     }
+    if verdict is Verdict.REGRESSION and detail:
+        return f"worse than its {detail}"
     return f"{texts[verdict]}{'; ' + detail if detail else ''}"
 
 

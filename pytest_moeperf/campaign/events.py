@@ -15,7 +15,8 @@ class CampaignEvent:
     """One step, for progress lines and for the journal."""
 
     kind: str
-    """``launch`` (about to), ``ready``, ``run`` (one finished), ``decided`` (one cell), ``phase``, ``note``."""
+    """``launch`` (about to), ``ready``, ``run`` (one finished), ``resumed`` (one of an earlier invocation),
+    ``decided`` (one cell), ``phase``, ``note``."""
     text: str
     """A line for people."""
     elapsed_s: float

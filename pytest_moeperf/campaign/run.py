@@ -209,10 +209,10 @@ class Campaign:
         self._say("note", f"continuing with launch {old.launch.id} of the interrupted invocation", arm=old.launch.arm)
         for key in keys:
             if self._states[key].decision is None:
-                self._observe(key, old.launch, old.of(self._states[key].plan.cell), pair)
+                self._observe(key, old.launch, old.of(self._states[key].plan.cell), pair, kind="resumed")
 
-    def _observe(self, key: str, launch: Launch, runs: Sequence[Run], pair: int | None) -> None:
-        self._finish(runs)
+    def _observe(self, key: str, launch: Launch, runs: Sequence[Run], pair: int | None, *, kind: str = "run") -> None:
+        self._finish(runs, kind)
         state = self._states[key]
         wanted = self._wanted_runs(key)
         kept = gate.sort_runs(runs, bounds=state.bounds, launch=launch, wanted=wanted)
@@ -224,11 +224,11 @@ class Campaign:
         else:
             self._set(key, gate.add_launch(state, launch=launch, runs=kept.valid, pair=pair))
 
-    def _finish(self, runs: Sequence[Run]) -> None:
+    def _finish(self, runs: Sequence[Run], kind: str = "run") -> None:
         for run in runs:
             self.runs.append(run)
             if self._tell is not None:
-                self._say("run", f"{run.cell.label}: run {run.index + 1}", arm=run.launch.arm, run=run)
+                self._say(kind, f"{run.cell.label}: run {run.index + 1}", arm=run.launch.arm, run=run)
 
     # -- deciding
 

@@ -30,13 +30,15 @@ from pytest_moeperf.gate.state import (
     start,
     with_match,
 )
-from pytest_moeperf.gate.validity import sort_runs
+from pytest_moeperf.gate.validity import Sorted, sort_runs
 
 SIDES = (LOSS, GAIN)
 """The two families of claims, each with its own error."""
 
 __all__ = [
     "CONFIRM",
+    "GAIN",
+    "LOSS",
     "RECORD",
     "SCREEN",
     "SIDES",
@@ -47,6 +49,7 @@ __all__ = [
     "Claim",
     "Need",
     "ObservedLaunch",
+    "Sorted",
     "add_launch",
     "claims",
     "conclude",

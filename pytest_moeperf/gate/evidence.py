@@ -12,6 +12,7 @@ from pytest_moeperf.gate.state import (
     GROSS_ALPHA,
     GROSS_PAIRS,
     SCREEN_ALPHA,
+    STORED_CLAIM_SHARE,
     CellState,
     planned_look,
 )
@@ -109,6 +110,11 @@ def confirm_interval(state: CellState, bound: Bound, share: float = 1.0) -> Inte
     else:
         alpha = GROSS_ALPHA
     return found.interval(alpha * share)
+
+
+def claim_interval(state: CellState, bound: Bound, share: float) -> Interval | None:
+    """The interval that a regression or a win is read from; ``share`` as Holm's step-down grants it."""
+    return confirm_interval(state, bound, share if state.paired else STORED_CLAIM_SHARE * share)
 
 
 def p_value(state: CellState, bound: Bound, side: str) -> float:

@@ -11,6 +11,7 @@ from pytest_moeperf.gate.evidence import (
     LOSS,
     Finding,
     absolute_interval,
+    claim_interval,
     confirm_interval,
     full_margin,
     hopeless,
@@ -22,7 +23,7 @@ from pytest_moeperf.gate.evidence import (
 from pytest_moeperf.gate.state import CONFIRM, RECORD, SCREEN, SCREEN_ALPHA, VERIFY, CellState, last_look, planned_look
 from pytest_moeperf.gate.verify import judge_verification
 from pytest_moeperf.model.bounds import Bound
-from pytest_moeperf.model.verdict import Interval, Verdict
+from pytest_moeperf.model.verdict import Verdict
 from pytest_moeperf.stats.stored import Prediction
 from pytest_moeperf.units import format_change, format_percent
 from pytest_moeperf.verdicts import inside_noise, proven_better, proven_worse, shown_not_worse
@@ -54,7 +55,7 @@ def claims(state: CellState) -> tuple[Claim, ...]:
 def rejects(state: CellState, key: str, side: str, share: float) -> bool:
     """Whether the claim holds when it gets this share of its family's error."""
     bound = next(item for item in state.bounds if item.key == key)
-    interval = confirm_interval(state, bound, share)
+    interval = claim_interval(state, bound, share)
     if interval is None:
         return False
     if side == LOSS:
@@ -125,11 +126,11 @@ def _beyond_the_screen(state: CellState, findings: list[Finding]) -> CellState:
 def _screen_bound(state: CellState, bound: Bound, absolute: tuple[str, str]) -> Finding:
     status, text = absolute
     found = prediction(state, bound)
-    if found is None:
-        return unmeasured_bound(state, bound)
-    interval = found.interval(SCREEN_ALPHA)
+    interval = found.interval(SCREEN_ALPHA) if found is not None else None
     if status == VIOLATED:
         return Finding(bound=bound, verdict=Verdict.REGRESSION, interval=interval, detail=text)
+    if interval is None:
+        return unmeasured_bound(state, bound)
     verdict = shown_not_worse(interval, limits(state, bound))
     if verdict is not None and status == UNCLEAR:
         return Finding(bound=bound, verdict=None, interval=interval, detail=text)
@@ -209,8 +210,8 @@ def _confirm_bound(state: CellState, bound: Bound, shares: Mapping[tuple[str, st
         return unmeasured_bound(state, bound) if not state.paired else Finding(bound=bound, verdict=None)
     if status == VIOLATED:
         return Finding(bound=bound, verdict=Verdict.REGRESSION, interval=plain, detail=text)
-    worse = confirm_interval(state, bound, shares.get((bound.key, LOSS), 1.0))
-    better = confirm_interval(state, bound, shares.get((bound.key, GAIN), 1.0))
+    worse = claim_interval(state, bound, shares.get((bound.key, LOSS), 1.0))
+    better = claim_interval(state, bound, shares.get((bound.key, GAIN), 1.0))
     if worse is not None and proven_worse(worse, margin, full_margin=full_margin(state, bound)):
         return Finding(bound=bound, verdict=Verdict.REGRESSION, interval=worse)
     if better is not None and proven_better(better, margin, full_margin=full_margin(state, bound)):
@@ -242,25 +243,25 @@ def _at_the_end(state: CellState, item: Finding) -> Finding:
 def _record(state: CellState) -> CellState:
     """Recorded runs are held against the comparable baseline, if there is one, so that the store knows what it
     replaces."""
-    findings = []
-    for bound in state.bounds:
-        found = prediction(state, bound)
-        if found is None:
-            findings.append(unmeasured_bound(state, bound))
-            continue
-        status, text = _absolute(state, bound)
-        interval: Interval = found.interval(SCREEN_ALPHA)
-        margin = limits(state, bound)
-        if status == VIOLATED or proven_worse(interval, margin, full_margin=found.assumed):
-            verdict = Verdict.REGRESSION
-        elif proven_better(interval, margin, full_margin=found.assumed):
-            verdict = Verdict.UNVERIFIED_WIN
-        else:
-            verdict = shown_not_worse(interval, margin) or Verdict.INCONCLUSIVE
-        findings.append(
-            Finding(bound=bound, verdict=verdict, interval=interval, detail=text if status == VIOLATED else "")
-        )
-    return decide(state, findings)
+    return decide(state, [_record_bound(state, bound) for bound in state.bounds])
+
+
+def _record_bound(state: CellState, bound: Bound) -> Finding:
+    found = prediction(state, bound)
+    interval = found.interval(SCREEN_ALPHA) if found is not None else None
+    status, text = _absolute(state, bound)
+    if status == VIOLATED:
+        return Finding(bound=bound, verdict=Verdict.REGRESSION, interval=interval, detail=text)
+    if found is None or interval is None:
+        return unmeasured_bound(state, bound)
+    margin = limits(state, bound)
+    if proven_worse(interval, margin, full_margin=found.assumed):
+        verdict = Verdict.REGRESSION
+    elif proven_better(interval, margin, full_margin=found.assumed):
+        verdict = Verdict.UNVERIFIED_WIN
+    else:
+        verdict = shown_not_worse(interval, margin) or Verdict.INCONCLUSIVE
+    return Finding(bound=bound, verdict=verdict, interval=interval)
 
 
 def conclude(state: CellState, why: str) -> CellState:

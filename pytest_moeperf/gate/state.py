@@ -24,6 +24,9 @@ GROSS_ALPHA = 0.001
 """One-sided error of the look after one ABBA block (or two launches against the store)."""
 CONFIRM_ALPHA = 0.039
 """One-sided error of all planned looks of a confirmation together."""
+STORED_CLAIM_SHARE = 0.5
+"""Of that error for claims against stored runs alone: all launches of an invocation share one session, for
+better or worse."""
 VERIFY_ALPHA = 0.05
 """One-sided error of the fixed-n interval of a verification."""
 GROSS_PAIRS = 2

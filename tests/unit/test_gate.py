@@ -1,0 +1,435 @@
+"""The state machine of one cell, fed by hand."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+
+import pytest
+
+from pytest_moeperf import gate
+from pytest_moeperf.gate.story import tell_stories
+from pytest_moeperf.model.baseline import Baseline, BaselineMatch, StoredRun
+from pytest_moeperf.model.bench import CellPlan
+from pytest_moeperf.model.bounds import Bound
+from pytest_moeperf.model.records import ClientReport
+from pytest_moeperf.model.run import CANDIDATE, REFERENCE, Check, Evidence, Fingerprint, Launch, Run
+from pytest_moeperf.model.settings import GateSettings
+from pytest_moeperf.model.verdict import BoundResult, Decision, Interval, Verdict
+from pytest_moeperf.model.workload import Cell, Workload
+from pytest_moeperf.rehearse import LEVEL, SOUND, metrics_of
+
+THROUGHPUT = Bound(metric="throughput")
+ONE_RUN = GateSettings(runs_per_launch=1)
+PAIRED = gate.Capabilities(reference=True, relaunch=True)
+ALONE = gate.Capabilities(reference=False, relaunch=True)
+WIGGLE = (0.002, -0.002, 0.001, -0.001, 0.003, -0.003, 0.0, 0.001)
+
+
+def plan_of(*bounds: Bound, concurrency: int = 64) -> CellPlan:
+    return CellPlan(
+        cell=Cell(backend="triton", workload=Workload(concurrency=concurrency)), bounds=bounds or (THROUGHPUT,)
+    )
+
+
+def run_of(effect: float, launch: Launch, plan: CellPlan, *, checks: tuple[Check, ...] = SOUND, index: int = 0) -> Run:
+    return Run(
+        id=f"{launch.id}/{index}",
+        cell=plan.cell,
+        launch=launch,
+        index=index,
+        started_at="",
+        metrics=metrics_of(LEVEL + effect, plan.bounds),
+        client=ClientReport(clock="user"),
+        checks=checks,
+    )
+
+
+def match_of(
+    plan: CellPlan, sessions: Sequence[Sequence[float]], values: dict[str, float] | None = None
+) -> BaselineMatch:
+    runs = tuple(
+        StoredRun(
+            id=f"{number}/{index}",
+            session=f"s{number}",
+            launch=f"s{number}l{index}",
+            started_at="",
+            values=values if values is not None else {"throughput": math.exp(LEVEL + effect)},
+        )
+        for number, session in enumerate(sessions)
+        for index, effect in enumerate(session)
+    )
+    return BaselineMatch(
+        baseline=Baseline(
+            engine="simulated", model="m", cell=plan.cell, fingerprint=Fingerprint(), evidence=Evidence(), runs=runs
+        )
+    )
+
+
+STORE = ((0.002, -0.002), (0.001, -0.003), (0.0, 0.002), (-0.001, 0.001))
+
+
+def screened(
+    effect: float,
+    *,
+    plan: CellPlan | None = None,
+    settings: GateSettings = ONE_RUN,
+    capabilities: gate.Capabilities = ALONE,
+    store: Sequence[Sequence[float]] = STORE,
+) -> gate.CellState:
+    plan = plan or plan_of()
+    state = gate.start(plan, settings=settings, capabilities=capabilities)
+    state = gate.with_match(state, match_of(plan, store))
+    launch = Launch(id="L0", session="now")
+    return gate.judge(gate.add_launch(state, launch=launch, runs=[run_of(effect, launch, plan)]))
+
+
+def with_pairs(
+    state: gate.CellState, differences: Sequence[float], *, first: int = 0, checks: tuple[Check, ...] = SOUND
+) -> gate.CellState:
+    for number, difference in enumerate(differences, start=first):
+        for arm, effect in ((REFERENCE, WIGGLE[number % 8] / 4), (CANDIDATE, WIGGLE[number % 8] / 4 + difference)):
+            launch = Launch(id=f"{state.phase}{arm}{number}", session="now", arm=arm)
+            run = run_of(effect, launch, state.plan, checks=checks)
+            state = gate.add_launch(state, launch=launch, runs=[run], pair=number)
+    return state
+
+
+def decided(state: gate.CellState) -> Decision:
+    assert state.decision is not None
+    return state.decision
+
+
+def test_what_a_cell_needs_from_start_to_end() -> None:
+    state = gate.start(plan_of(), settings=ONE_RUN, capabilities=PAIRED)
+    assert gate.need(state) == gate.Need(phase="screen", paired=False, count=1, runs=1)
+    state = screened(-0.06, capabilities=PAIRED)
+    assert gate.need(state) == gate.Need(phase="confirm", paired=True, count=2, runs=1)
+    state = gate.judge(with_pairs(state, [-0.03, -0.02]))
+    assert gate.need(state) == gate.Need(phase="confirm", paired=True, count=2, runs=1)
+    state = gate.judge(with_pairs(state, [-0.06, 0.0], first=2))
+    assert gate.need(state) == gate.Need(phase="confirm", paired=True, count=2, runs=1)
+    state = gate.judge(with_pairs(state, [-0.06, 0.01], first=4))
+    state = gate.judge(with_pairs(state, [-0.07, 0.01], first=6))
+    assert gate.need(state) is None
+    decision = decided(state)
+    assert decision.verdict is Verdict.INCONCLUSIVE
+    assert decision.pairs == 8
+    interval = decision.results[0].interval
+    assert interval is not None
+    assert interval.launches_to_decide is not None
+    assert interval.launches_to_decide > 8
+    assert f"about {interval.launches_to_decide} pairs in all would decide" in decision.reasons[1]
+
+
+def test_the_state_is_immutable_and_judging_is_pure() -> None:
+    state = with_pairs(screened(-0.06, capabilities=PAIRED), [-0.05, -0.05, -0.05, -0.05])
+    again = gate.judge(state)
+    assert state.decision is None
+    assert gate.judge(state) == again
+
+
+def test_a_loss_is_proven_at_the_first_planned_look() -> None:
+    state = screened(-0.05, capabilities=PAIRED)
+    state = gate.judge(with_pairs(state, [-0.05, -0.051]))
+    state = gate.judge(with_pairs(state, [-0.049, -0.05], first=2))
+    decision = decided(state)
+    assert decision.verdict is Verdict.REGRESSION
+    assert "lies beyond a loss of 1.5 %" in decision.reasons[1]
+
+
+def test_holms_share_can_keep_a_loss_open() -> None:
+    state = screened(-0.05, capabilities=PAIRED)
+    state = gate.judge(with_pairs(state, [-0.04, -0.06]))
+    state = with_pairs(state, [-0.045, -0.055], first=2)
+    assert gate.rejects(state, "throughput", gate.LOSS, 1.0)
+    assert not gate.rejects(state, "throughput", gate.LOSS, 0.01)
+    assert decided(gate.judge(state)).verdict is Verdict.REGRESSION
+    assert gate.judge(state, shares={("throughput", gate.LOSS): 0.01}).decision is None
+    assert {claim.side for claim in gate.claims(state)} == {gate.LOSS, gate.GAIN}
+
+
+def test_at_the_cap_a_gain_that_is_not_shown_is_no_win() -> None:
+    state = screened(0.04, capabilities=PAIRED)
+    differences = (0.08, 0.0, 0.07, 0.01, 0.06, 0.0, 0.08, 0.0)
+    for first in range(0, 8, 2):
+        state = gate.judge(with_pairs(state, differences[first : first + 2], first=first))
+    decision = decided(state)
+    assert decision.verdict is Verdict.NON_INFERIOR
+    assert "no win is shown" in decision.results[0].reason
+
+
+def test_screen_mode_never_fails_by_itself_and_states_its_power() -> None:
+    settings = replace(ONE_RUN, mode="screen")
+    wide = ((0.03, -0.03), (0.04, 0.0), (-0.03, -0.02), (0.01, 0.05))
+    decision = decided(screened(-0.02, settings=settings, store=wide))
+    assert decision.verdict is Verdict.NO_CHANGE_SEEN
+    assert "would have been caught with 95 %" in decision.reasons[1]
+    outside = decided(screened(-0.6, settings=settings, store=wide))
+    assert outside.verdict is Verdict.INCONCLUSIVE
+    assert outside.next_steps[0].startswith("{pytest} --perf-mode=confirm")
+
+
+def test_wide_sessions_end_at_once_where_no_launch_could_decide() -> None:
+    wide = ((0.05, 0.05), (-0.04, -0.04), (0.02, 0.02), (-0.03, -0.03))
+    decision = decided(screened(-0.02, store=wide))
+    assert decision.verdict is Verdict.INCONCLUSIVE
+    assert decision.candidate_launches == 1
+    assert "more launches against the stored runs would not decide" in decision.reasons[1]
+    assert any("--perf-reference=BACKEND" in step for step in decision.next_steps)
+
+
+@pytest.mark.parametrize(("limit", "verdict"), [(1010.0, Verdict.REGRESSION), (900.0, Verdict.EQUIVALENT)])
+def test_an_absolute_floor_is_judged_without_the_baseline(limit: float, verdict: Verdict) -> None:
+    decision = decided(screened(0.0, plan=plan_of(Bound(metric="throughput", at_least=limit))))
+    assert decision.verdict is verdict
+    if verdict is Verdict.REGRESSION:
+        assert decision.reasons[1] == "Worse than its absolute limit: at least 1010 tok/s, missed by 1.0 %."
+
+
+def test_an_absolute_limit_inside_the_noise_is_not_decided_by_the_screen() -> None:
+    plan = plan_of(Bound(metric="throughput", at_least=1000.5))
+    assert screened(0.0, plan=plan).phase == "confirm"
+    decision = decided(screened(0.0, plan=plan, settings=replace(ONE_RUN, mode="screen")))
+    assert decision.verdict is Verdict.INCONCLUSIVE
+    assert "inside the noise of 1 launches" in decision.reasons[1]
+
+
+def test_a_violated_limit_is_told_even_without_a_baseline() -> None:
+    plan = plan_of(Bound(metric="throughput", at_least=2000.0), Bound(metric="tpot"))
+    state = gate.start(plan, settings=ONE_RUN, capabilities=ALONE)
+    state = gate.with_match(state, BaselineMatch(baseline=None))
+    launch = Launch(id="L0", session="now")
+    decision = decided(gate.judge(gate.add_launch(state, launch=launch, runs=[run_of(0.0, launch, plan)])))
+    assert decision.verdict is Verdict.NO_BASELINE
+    assert "absolute limit: at least 2000 tok/s, missed by 50 %" in " ".join(decision.reasons)
+
+
+def test_a_baseline_without_this_metric_is_no_baseline_for_it() -> None:
+    plan = plan_of(THROUGHPUT, Bound(metric="ttft", percentile="p99"))
+    decision = decided(screened(0.0, plan=plan))
+    assert decision.verdict is Verdict.NO_BASELINE
+    assert "the baseline holds no usable ttft.p99, only throughput" in decision.reasons[1]
+    assert decision.results[0].verdict is Verdict.EQUIVALENT
+
+
+@pytest.mark.parametrize("value", [0.0, -3.0, math.nan, math.inf])
+def test_unusable_stored_values_are_left_out_and_told(value: float) -> None:
+    plan = plan_of()
+    match = match_of(plan, STORE)
+    assert match.baseline is not None
+    spoilt = replace(match.baseline.runs[0], values={"throughput": value})
+    match = replace(match, baseline=replace(match.baseline, runs=(spoilt, *match.baseline.runs[1:])))
+    state = gate.with_match(gate.start(plan, settings=ONE_RUN, capabilities=ALONE), match)
+    assert state.stored["throughput"].launches == 7
+    assert state.odd == ("1 stored runs hold no usable throughput (zero, negative or not a number): left out.",)
+
+
+def test_only_unusable_stored_values_are_no_baseline() -> None:
+    plan = plan_of()
+    state = gate.start(plan, settings=ONE_RUN, capabilities=ALONE)
+    state = gate.with_match(state, match_of(plan, STORE, values={"throughput": 0.0}))
+    launch = Launch(id="L0", session="now")
+    decision = decided(gate.judge(gate.add_launch(state, launch=launch, runs=[run_of(0.0, launch, plan)])))
+    assert decision.verdict is Verdict.NO_BASELINE
+
+
+def test_one_stored_run_is_a_provisional_baseline() -> None:
+    decision = decided(screened(0.0, store=((0.0,),)))
+    assert decision.provisional
+    assert decision.verdict is Verdict.NON_INFERIOR
+    assert "(1 launch in 1 session; 4 in 2 are needed): a session sd of 1 % is assumed." in decision.reasons[-1]
+
+
+def test_identical_stored_runs_say_what_is_taken_instead() -> None:
+    decision = decided(screened(0.0, store=((0.0, 0.0),) * 4))
+    assert decision.verdict is Verdict.EQUIVALENT
+    interval = decision.results[0].interval
+    assert interval is not None
+    assert "0.1% is taken instead" in interval.warnings[0]
+
+
+def test_bimodal_launches_are_flagged() -> None:
+    state = screened(-0.05, capabilities=PAIRED)
+    for first, pair in enumerate([(0.0, -0.2), (0.001, -0.201), (0.0, -0.2), (0.002, -0.199)]):
+        state = gate.judge(with_pairs(state, pair, first=2 * first))
+    decision = decided(state)
+    assert not decision.verdict.passes
+    assert any("the candidate's launches falls into two groups" in line for line in decision.odd)
+
+
+def test_a_sign_flip_that_disagrees_is_told() -> None:
+    state = screened(0.04, capabilities=PAIRED)
+    differences = (0.08, 0.0, 0.07, 0.01, 0.06, 0.0, 0.08, 0.0)
+    for first in range(0, 8, 2):
+        state = gate.judge(with_pairs(state, differences[first : first + 2], first=first))
+    assert any("sign-flip cross-check over 8 pairs" in line for line in decided(state).odd)
+
+
+# -- verification
+
+
+def verifying(differences: Sequence[float], *, checks: tuple[Check, ...] = SOUND) -> gate.CellState:
+    state = screened(0.5, capabilities=PAIRED, settings=replace(ONE_RUN, verify_wins=True))
+    assert state.phase == "verify"
+    return with_pairs(state, differences, checks=checks)
+
+
+def test_a_win_that_shows_again_is_verified_with_the_new_estimate() -> None:
+    decision = decided(gate.judge(verifying([0.30, 0.301, 0.299, 0.3])))
+    assert decision.verdict is Verdict.VERIFIED_WIN
+    interval = decision.results[0].interval
+    assert interval is not None
+    assert interval.estimate == pytest.approx(0.3, abs=0.002)
+    assert "found as +65 %" in decision.results[0].reason
+    assert decision.next_steps == ("{pytest} --update-baselines -k {node} --perf-reason='verified win: ...'",)
+
+
+def test_a_win_that_does_not_show_again_stays_unverified() -> None:
+    decision = decided(gate.judge(verifying([0.02, -0.02, 0.03, -0.01])))
+    assert decision.verdict is Verdict.UNVERIFIED_WIN
+    assert "Verification failed: the win did not show again in fresh launches." in decision.reasons
+
+
+def test_a_win_whose_output_was_not_looked_at_stays_unverified() -> None:
+    unseen = decided(gate.judge(verifying([0.3, 0.301, 0.299, 0.3], checks=())))
+    assert "Verification failed: the output was not compared with the reference's." in unseen.reasons
+    unknown = (Check(name="output_sanity", status="unknown", message="the engine gives no text"),)
+    untold = decided(gate.judge(verifying([0.3, 0.301, 0.299, 0.3], checks=unknown)))
+    assert "Verification failed: the output could not be compared with the reference's: the engine gives no text." in (
+        untold.reasons
+    )
+    assert {unseen.verdict, untold.verdict} == {Verdict.UNVERIFIED_WIN}
+
+
+def test_a_win_by_less_work_stays_unverified() -> None:
+    state = verifying([0.3, 0.301, 0.299, 0.3])
+    lazy = tuple(
+        replace(
+            item,
+            runs=tuple(replace(run, metrics=replace(run.metrics, output_tokens=8000)) for run in item.runs),
+        )
+        if item.arm == CANDIDATE
+        else item
+        for item in state.launches
+    )
+    decision = decided(gate.judge(replace(state, launches=lazy)))
+    assert decision.verdict is Verdict.UNVERIFIED_WIN
+    assert "the arms did unequal work: 8000 output tokens a run against 8192" in decision.reasons[-1]
+
+
+def test_a_host_that_moved_is_no_win() -> None:
+    state = verifying([0.3, 0.301, 0.299, 0.3])
+    moved = tuple(
+        replace(item, means={"throughput": replace(item.means["throughput"], mean=LEVEL + 0.1)})
+        if item.arm == REFERENCE and item.pair in {2, 3}
+        else item
+        for item in state.launches
+    )
+    decision = decided(gate.judge(replace(state, launches=moved)))
+    assert decision.verdict is Verdict.UNVERIFIED_WIN
+    assert "the reference's second block is not shown equal to its first" in decision.reasons[-1]
+
+
+def test_a_verification_that_finds_a_loss_is_a_regression() -> None:
+    assert decided(gate.judge(verifying([-0.3, -0.301, -0.299, -0.3]))).verdict is Verdict.REGRESSION
+
+
+def test_a_verification_that_can_not_be_paid_leaves_the_win_unverified() -> None:
+    decision = decided(gate.conclude(verifying([]), "The budget is used up."))
+    assert decision.verdict is Verdict.UNVERIFIED_WIN
+    assert decision.reasons[-1] == "Not verified: The budget is used up."
+
+
+# -- validity
+
+
+def sorted_runs(runs: list[Run], wanted: int = 3) -> gate.Sorted:
+    return gate.sort_runs(runs, bounds=(THROUGHPUT,), launch=Launch(id="L1", session="s"), wanted=wanted)
+
+
+def checked(status: str, *, repeatable: bool = False, warmup: bool = False, effect: float = 0.0) -> Run:
+    launch = Launch(id="L1", session="s")
+    check = Check(name="no_compile_stall", status=status, message="TTFT 777 ms", repeatable=repeatable)
+    return replace(run_of(effect, launch, plan_of(), checks=(check,)), warmup=warmup)
+
+
+def test_warm_up_and_void_runs_are_left_out() -> None:
+    found = sorted_runs(
+        [checked("pass", warmup=True), checked("fail", repeatable=True), checked("pass"), checked("pass")]
+    )
+    assert len(found.valid) == 2
+    assert found.problems == ()
+    assert found.odd == ("no_compile_stall failed in 1 of 3 runs of candidate launch L1: TTFT 777 ms",)
+
+
+def test_a_lasting_failure_voids_the_cell() -> None:
+    found = sorted_runs([checked("fail"), checked("pass"), checked("pass")])
+    assert found.problems == ("no_compile_stall failed in 1 of 3 runs of candidate launch L1: TTFT 777 ms",)
+
+
+def test_too_few_valid_runs_void_the_cell() -> None:
+    assert sorted_runs([checked("pass")]).problems == ("candidate launch L1 gave 1 valid runs of 3 wanted",)
+    assert sorted_runs([], wanted=1).problems == ("candidate launch L1 gave 0 valid runs of 1 wanted",)
+
+
+@pytest.mark.parametrize("value", [None, 0.0, -1.0, math.nan])
+def test_a_metric_without_a_logarithm_voids_the_cell(value: float | None) -> None:
+    run = checked("pass")
+    run = replace(run, metrics=replace(run.metrics, out_tps=value, out_tps_steady=value))
+    (problem,) = sorted_runs([run], wanted=1).problems
+    assert problem.startswith("throughput")
+
+
+def test_a_result_above_its_ceiling_voids_the_cell() -> None:
+    run = replace(checked("pass"), ceiling_tok_s=309.0)
+    assert sorted_runs([run], wanted=1).problems == (
+        "candidate run L1/0 measured 1000 tok/s, above the ceiling of this hardware, 309 tok/s",
+    )
+
+
+# -- stories
+
+
+def told(concurrency: int, estimate: float, verdict: Verdict) -> Decision:
+    interval = Interval(
+        estimate=estimate, lower=estimate - 0.01, upper=estimate + 0.01, level=0.9, n=4, method="paired"
+    )
+    return Decision(
+        cell=plan_of(concurrency=concurrency).cell,
+        verdict=verdict,
+        results=(BoundResult(bound=THROUGHPUT, verdict=verdict, interval=interval),),
+    )
+
+
+def test_a_win_is_told_what_its_neighbours_did() -> None:
+    decisions = {
+        "c2": told(2, -0.002, Verdict.EQUIVALENT),
+        "c10": told(10, math.log(1.67), Verdict.UNVERIFIED_WIN),
+        "c64": told(64, math.log(0.86), Verdict.REGRESSION),
+        "c256": told(256, math.log(0.72), Verdict.REGRESSION),
+    }
+    found = tell_stories(decisions, {})
+    assert found["c10"].odd == (
+        "The neighbour c=2 did not move (-0.2 %).",
+        "The neighbour c=64 moved the other way (-14.0 %).",
+    )
+    assert found["c256"].odd == ()
+
+
+def test_a_win_that_its_neighbours_share_is_not_odd() -> None:
+    decisions = {
+        "c10": told(10, 0.3, Verdict.UNVERIFIED_WIN),
+        "c64": told(64, 0.25, Verdict.UNVERIFIED_WIN),
+    }
+    assert all(decision.odd == () for decision in tell_stories(decisions, {}).values())
+
+
+def test_a_control_cell_is_quoted() -> None:
+    control = gate.start(plan_of(concurrency=1), settings=ONE_RUN, capabilities=PAIRED)
+    control = with_pairs(replace(control, phase="verify"), [-0.1, -0.101, -0.099, -0.1])
+    found = tell_stories({"c10": told(10, 0.3, Verdict.VERIFIED_WIN)}, {"c1": control})
+    assert found["c10"].odd == (
+        "Control cell c=1, measured in the same launches: got worse (-9.5 %) while the claim is a gain.",
+    )

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 
 import pytest
 
-from pytest_moeperf.campaign import Campaign, CampaignEvent, CellResult
+from pytest_moeperf.campaign import Campaign, CampaignEvent, CellResult, plan_campaign
 from pytest_moeperf.errors import ServerError
 from pytest_moeperf.model.baseline import Baseline, BaselineMatch
 from pytest_moeperf.model.bench import CellPlan
@@ -44,7 +44,7 @@ class ScriptedBench:
     can_relaunch: bool = True
     wobble: float = 0.002
     checks: tuple[Check, ...] = SOUND
-    fails: dict[int, Exception] = field(default_factory=dict)
+    fails: dict[int, BaseException] = field(default_factory=dict)
     """By number of the launch, from 1."""
     reference_error: Exception | None = None
     asked: list[tuple[str, bool]] = field(default_factory=list)
@@ -346,3 +346,159 @@ def test_two_workloads_under_one_key_are_refused() -> None:
     other = CellPlan(cell=Cell(backend="triton", workload=Workload(concurrency=64, seed=9)), bounds=(THROUGHPUT,))
     with pytest.raises(ValueError, match="two workloads share the key triton/c64-in512-out128"):
         Campaign([plan_of(), other], bench=ScriptedBench(), settings=GateSettings())
+
+
+def test_ctrl_c_keeps_the_finished_runs_and_the_next_invocation_goes_on_from_them() -> None:
+    change = {64: math.log(0.95)}
+    bench = ScriptedBench(
+        change=change,
+        stored={64: stored(4, 2)},
+        can_launch_reference=True,
+        fails={4: KeyboardInterrupt()},
+        wobble=0.006,
+    )
+    bench.reference_error = None
+    plan = plan_of(bounds=(THROUGHPUT,))
+    interrupted = Campaign([plan], bench=bench, settings=GateSettings(seed=3), clock=bench.clock)
+    with pytest.raises(KeyboardInterrupt):
+        interrupted.run()
+    assert [arm for arm, _ in bench.asked] == [CANDIDATE, REFERENCE, CANDIDATE, CANDIDATE]
+    assert len(interrupted.runs) == 9
+
+    events: list[CampaignEvent] = []
+    later = ScriptedBench(change=change, stored=bench.stored, can_launch_reference=True, session="later", wobble=0.006)
+    campaign = Campaign(
+        [plan],
+        bench=later,
+        settings=GateSettings(seed=3),
+        clock=later.clock,
+        resume_runs=interrupted.runs,
+        on_event=events.append,
+    )
+    decision = campaign.run()[plan.cell.key].decision
+    assert decision.verdict is Verdict.REGRESSION
+    assert sum(event.kind == "resumed" for event in events) == 9
+    assert len(later.asked) == 2 * decision.pairs - 2, "the screen and one whole pair were there already"
+    assert campaign.runs[:9] == interrupted.runs
+
+
+def test_a_screen_that_was_cut_short_measures_only_the_missing_cells() -> None:
+    plans = [plan_of(c) for c in (1, 10)]
+    baselines = {c: stored(4, 2, concurrency=c) for c in (1, 10)}
+    first = ScriptedBench(stored=baselines)
+    with first.launch(CANDIDATE, fresh=False) as server:
+        runs = server.measure(plans[0].cell, runs=3)
+    bench = ScriptedBench(stored=baselines, session="later")
+    results = Campaign(plans, bench=bench, settings=GateSettings(), clock=bench.clock, resume_runs=runs).run()
+    assert [results[plan.cell.key].decision.verdict for plan in plans] == [Verdict.EQUIVALENT] * 2
+    assert bench.measured == [(CANDIDATE, 10)]
+
+
+def test_a_win_is_verified_in_a_new_order_with_its_control_cell() -> None:
+    bench = ScriptedBench(
+        change={10: math.log(1.67)}, stored={c: stored(4, 2, concurrency=c) for c in (1, 10)}, can_launch_reference=True
+    )
+    plans = [plan_of(c) for c in (1, 10)]
+    settings = GateSettings(verify_wins=True)
+    result = Campaign(plans, bench=bench, settings=settings, clock=bench.clock).run()[plans[1].cell.key]
+    assert result.decision.verdict is Verdict.VERIFIED_WIN
+    assert [arm for arm, _ in bench.asked[1:]] == [REFERENCE] * 2 + [CANDIDATE] * 4 + [REFERENCE] * 2
+    assert {concurrency for _, concurrency in bench.measured[2:]} == {1, 10}
+    assert any(line.startswith("Control cell c=1, measured in the same launches:") for line in result.decision.odd)
+    assert "The neighbour c=1 did not move" in result.decision.odd[0]
+
+
+def test_a_win_by_fewer_tokens_is_not_verified() -> None:
+    bench = ScriptedBench(
+        change={64: math.log(1.67)},
+        stored={64: stored(4, 2)},
+        can_launch_reference=True,
+        tokens={CANDIDATE: 6000, REFERENCE: 8192},
+    )
+    decision = run_one(bench, GateSettings(verify_wins=True)).decision
+    assert decision.verdict is Verdict.UNVERIFIED_WIN
+    assert "unequal work: 6000 output tokens a run against 8192" in decision.reasons[-1]
+
+
+def test_a_verification_needs_a_reference_and_says_so() -> None:
+    bench = ScriptedBench(change={64: math.log(1.67)}, stored={64: stored(4, 2)})
+    decision = run_one(bench, GateSettings(verify_wins=True)).decision
+    assert decision.verdict is Verdict.UNVERIFIED_WIN
+    assert decision.next_steps[0].startswith("{pytest} --perf-verify-wins --perf-reference=BACKEND")
+
+
+def test_regressions_and_wins_are_separate_families_over_all_entered_cells() -> None:
+    concurrencies = (1, 10, 64, 256)
+    bench = ScriptedBench(
+        change={1: math.log(0.94), 10: math.log(1.08), 64: math.log(0.94), 256: math.log(1.08)},
+        stored={c: stored(4, 2, concurrency=c) for c in concurrencies},
+        can_launch_reference=True,
+    )
+    plans = [plan_of(c) for c in concurrencies]
+    results = Campaign(plans, bench=bench, settings=GateSettings(), clock=bench.clock).run()
+    assert [results[plan.cell.key].decision.verdict for plan in plans] == [
+        Verdict.REGRESSION,
+        Verdict.UNVERIFIED_WIN,
+        Verdict.REGRESSION,
+        Verdict.UNVERIFIED_WIN,
+    ]
+    levels = {
+        round(result.interval.level, 6)
+        for plan in plans
+        for result in results[plan.cell.key].decision.results
+        if result.interval is not None
+    }
+    assert min(levels) > 0.98, "eight hypotheses a side share the error of a family"
+
+
+# -- the plan
+
+
+def test_the_plan_counts_launches_and_minutes() -> None:
+    bench = ScriptedBench(can_launch_reference=True)
+    plans = [plan_of(c) for c in (1, 64)]
+    found = plan_campaign(plans, bench=bench, settings=GateSettings(verify_wins=True))
+    assert [(stage.name, stage.launches_least, stage.launches_most) for stage in found.stages] == [
+        ("screen", 1, 1),
+        ("confirm", 4, 16),
+        ("verify", 8, 8),
+    ]
+    assert found.least_s == 60 + 2 * 3 * 10
+    assert found.most_s == 25 * 120
+    assert list(found.lines()) == [
+        "screen: 1 launch, 2 min",
+        "confirm: 4 to 16 launches, 8 min to 32 min",
+        "verify: 8 launches, 16 min",
+        "No budget is set: every cell is taken to its verdict or its cap.",
+    ]
+
+
+def test_the_plan_against_stored_runs_and_for_recording() -> None:
+    plans = [plan_of()]
+    alone = plan_campaign(plans, bench=ScriptedBench(), settings=GateSettings())
+    assert [(stage.name, stage.launches_most) for stage in alone.stages] == [("screen", 1), ("confirm", 7)]
+    record = plan_campaign(plans, bench=ScriptedBench(), settings=GateSettings(record_launches=3), record=True)
+    assert [(stage.name, stage.launches_most) for stage in record.stages] == [("record", 3)]
+    attached = plan_campaign(plans, bench=ScriptedBench(can_relaunch=False), settings=GateSettings())
+    assert [stage.name for stage in attached.stages] == ["screen"]
+    with pytest.raises(ValueError, match="no cell"):
+        plan_campaign([], bench=ScriptedBench(), settings=GateSettings())
+
+
+@pytest.mark.parametrize(
+    ("budget_s", "text"),
+    [
+        (30.0, "The budget of 30 s is too small for anything: the screen of all cells takes about 2 min."),
+        (
+            120.0,
+            "The budget of 2 min is enough for the screen alone: it can show that a cell is not worse, and proves no ",
+        ),
+        (500.0, "The budget of 8 min is enough for 2 pairs: a gross change is proven, nothing smaller."),
+        (1000.0, "The budget of 17 min is enough for 4 pairs of 8: what is still open then ends INCONCLUSIVE."),
+        (9000.0, "The budget of 2 h 30 min is enough for every cell to reach its verdict or its cap."),
+    ],
+)
+def test_the_plan_says_what_a_budget_can_prove(budget_s: float, text: str) -> None:
+    bench = ScriptedBench(can_launch_reference=True)
+    found = plan_campaign([plan_of()], bench=bench, settings=GateSettings(budget_s=budget_s))
+    assert found.proves[0].startswith(text)

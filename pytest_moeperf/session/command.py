@@ -30,6 +30,6 @@ def repeatable(arguments: Sequence[str]) -> list[str]:
             expects = argument
             if argument != "-k":
                 kept.append(argument)
-        elif not argument.startswith("-k") and "::" not in argument:
+        elif not argument.startswith(("-k", "--basetemp")) and "::" not in argument:
             kept.append(argument)
     return kept

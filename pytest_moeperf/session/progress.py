@@ -48,9 +48,11 @@ class Progress:
             self._rewrite(f"moeperf  {cell.label} | run {index} | {share:.0%} of {progress.total} requests")
 
     def starting(self, spec: ServerSpec, progress: ServerProgress) -> None:
-        if progress.phase != self._last_phase or self._due(START_REFRESH_S):
-            self._last_phase = progress.phase
-            self._line(f"moeperf  {spec.label} | {progress.phase} | {progress.elapsed_s:.0f} s")
+        phase = f"{spec.label} | {progress.phase}"
+        if phase == self._last_phase and not self._due(START_REFRESH_S):
+            return
+        self._last_phase, self._last_s = phase, time.monotonic()
+        self._line(f"moeperf  {phase} | {progress.elapsed_s:.0f} s")
 
     def waiting(self, notice: WaitNotice) -> None:
         if self._due(START_REFRESH_S):

@@ -9,7 +9,7 @@ import pytest
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from pytest_moeperf.model.run import Plain
+    from pytest_moeperf.model.run import Launch, Plain
     from pytest_moeperf.model.settings import Settings
     from pytest_moeperf.model.spec import ServerSpec
     from pytest_moeperf.model.verdict import Outcome
@@ -34,6 +34,19 @@ def pytest_moeperf_software(spec: ServerSpec) -> Mapping[str, Plain] | None:
 
         def pytest_moeperf_software(spec):
             return {"sglang_commit": Path("/opt/sglang/COMMIT").read_text().strip()}
+    """
+
+
+@pytest.hookspec
+def pytest_moeperf_server_ready(spec: ServerSpec, launch: Launch, url: str, api_key: str | None) -> None:
+    """Called when a server answers, before anything is measured on it: once for each fresh launch, of either arm
+    (``launch.arm``), and once for a warm or attached server (``launch.reused``). Whatever it raises ends the launch.
+
+    Example: load an adapter before the measurement::
+
+        def pytest_moeperf_server_ready(spec, launch, url, api_key):
+            headers = {"Authorization": f"Bearer {api_key}"}
+            requests.post(f"{url}/load_lora_adapter", json=ADAPTER, headers=headers).raise_for_status()
     """
 
 

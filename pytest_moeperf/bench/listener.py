@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from pytest_moeperf.load.driver import LoadProgress
-from pytest_moeperf.model.run import Run
+from pytest_moeperf.model.run import Launch, Run
 from pytest_moeperf.model.server import ServerProgress, WaitNotice
 from pytest_moeperf.model.spec import ServerSpec
 from pytest_moeperf.model.workload import Cell
@@ -22,3 +22,5 @@ class Listener:
     """A server is starting."""
     on_wait: Callable[[WaitNotice], None]
     """Somebody else has the server or the device."""
+    on_ready: Callable[[ServerSpec, Launch, str, str | None], None]
+    """A server answers and nothing was measured on it yet: its spec, its launch, URL and API key."""

@@ -119,6 +119,11 @@ class ServerBench:
         return shlex.join(plan.command)
 
     def _start(self, arm: str, stack: ExitStack, *, fresh: bool) -> LiveServer:
+        live = self._answering(arm, stack, fresh=fresh)
+        self._listener.on_ready(self._specs[arm], live.launch, live.url, live.api_key)
+        return live
+
+    def _answering(self, arm: str, stack: ExitStack, *, fresh: bool) -> LiveServer:
         spec, place = self._specs[arm], self.place(arm)
         self._count += 1
         name = f"{self._session}-{os.getpid()}-{self._count}"

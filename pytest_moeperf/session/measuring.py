@@ -16,6 +16,7 @@ from pytest_moeperf.bench.listener import Listener
 from pytest_moeperf.bench.live import MeasuringRules
 from pytest_moeperf.bench.server_bench import ServerBench
 from pytest_moeperf.model.bench import CellPlan
+from pytest_moeperf.model.run import Launch
 from pytest_moeperf.model.settings import Settings
 from pytest_moeperf.model.spec import ServerSpec
 from pytest_moeperf.model.verdict import Outcome
@@ -97,8 +98,12 @@ class MeasuringSession:
                 on_progress=self.progress.running,
                 on_start=self.progress.starting,
                 on_wait=self.progress.waiting,
+                on_ready=self._server_ready,
             ),
         )
+
+    def _server_ready(self, spec: ServerSpec, launch: Launch, url: str, api_key: str | None) -> None:
+        self.config.hook.pytest_moeperf_server_ready(spec=spec, launch=launch, url=url, api_key=api_key)
 
     def plan_lines(self) -> list[str]:
         """What would be launched and measured, at what cost. Launches nothing."""

@@ -1,0 +1,14 @@
+"""``pytest -m perf --backend=triton,triton_kernel examples/h200``"""
+
+import pytest
+
+# A run lasts 1 to 4 s: below that a handful of steps decides, beyond it launches cost less than runs.
+PROMPTS = {1: 8, 10: 60, 64: 256, 256: 1024}
+
+
+@pytest.mark.perf(input_len=512, output_len=128)
+@pytest.mark.parametrize(("concurrency", "num_prompts"), PROMPTS.items(), ids=[f"c{c}" for c in PROMPTS])
+@pytest.mark.throughput(regression="5%", win="3%")
+@pytest.mark.tpot(regression="5%", win="3%")
+def test_decode(moeperf, concurrency, num_prompts):
+    moeperf.measure()

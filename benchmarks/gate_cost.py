@@ -46,6 +46,10 @@ CHANGES = {"aa": 0.0, "3": -0.03, "5": -0.05, "10": -0.10, "win_10": 0.10}
 RUNS_PER_LAUNCH = 3
 BENCHER_HISTORY = 30
 FIXED_LAUNCHES = 16
+RULE_TRIALS = 5
+"""Trials of the other rules for each one of the gate: they are cheap."""
+FAMILY = (1, 2, 10, 64, 256, 1024)
+"""Concurrencies of the cells that are gated together, each with two bounds."""
 DATA = Path(__file__).with_name("data") / "go117_aa.csv"
 WINS = (Verdict.UNVERIFIED_WIN, Verdict.VERIFIED_WIN)
 
@@ -439,12 +443,46 @@ def run_gross(trials: int, seed: int) -> list[dict[str, float]]:
     return rows
 
 
+def run_family(trials: int, seed: int) -> list[dict[str, float]]:
+    """Six cells with two bounds each in one campaign of the noisy world, nothing changed: Holm over what entered."""
+    bounds = (THROUGHPUT, Bound(metric="tpot"))
+    plans = [
+        CellPlan(cell=Cell(backend="simulated", workload=Workload(concurrency=concurrency)), bounds=bounds)
+        for concurrency in FAMILY
+    ]
+    source = random.Random(seed)
+    world = NOISY
+    wrong = passed = launches = 0
+    for _ in range(trials):
+        stored = stored_baseline(
+            world.noise,
+            cell=PLAN.cell,
+            bounds=bounds,
+            source=source,
+            sessions=world.sessions,
+            launches=world.launches,
+            runs=RUNS_PER_LAUNCH,
+        )
+        bench = RehearsalBench(noise=world.noise, bounds=bounds, source=source, stored=stored)
+        results = Campaign(plans, bench=bench, settings=world.settings, clock=lambda: 0.0).run().values()
+        verdicts = [result.decision.verdict for result in results]
+        wrong += any(verdict is Verdict.REGRESSION or verdict in WINS for verdict in verdicts)
+        passed += all(verdict.passes for verdict in verdicts)
+        launches += bench.launches
+    row = {"cells": float(len(plans)), "hypotheses": float(len(plans) * len(bounds))}
+    row["any_false"], row["any_false_error"] = share(wrong, trials)
+    row["all_pass"], row["all_pass_error"] = share(passed, trials)
+    row["mean_launches"] = launches / trials
+    return [row]
+
+
 RUN_SD = 0.001
+NOISY = Simulated(
+    noise=Noise(session_sd=0.025, launch_sd=0.01, run_sd=REQUEST_NOISE, drift_sd=0.004), sessions=8, launches=2
+)
 WORLDS: Mapping[str, World] = {
     "quiet": Simulated(noise=Noise(session_sd=0.005, launch_sd=0.005, run_sd=RUN_SD), sessions=4, launches=2),
-    "noisy": Simulated(
-        noise=Noise(session_sd=0.025, launch_sd=0.01, run_sd=REQUEST_NOISE, drift_sd=0.004), sessions=8, launches=2
-    ),
+    "noisy": NOISY,
     "pair_1.5": Simulated(
         noise=Noise(session_sd=0.025, launch_sd=0.015 / math.sqrt(2), run_sd=RUN_SD), sessions=8, launches=2
     ),
@@ -469,15 +507,17 @@ def measure(*, trials: int, seed: int) -> dict[str, object]:
             "moeperf_stored_only": run_gate(world, trials=trials, seed=seed, reference=False),
         }
         for rule, function in RULES.items():
-            found[name][rule] = run_rule(function, world, trials=max(trials, 20000), seed=seed)
+            found[name][rule] = run_rule(function, world, trials=RULE_TRIALS * trials, seed=seed)
         print_world(name, found[name])
-    screen, gross = run_screen(trials, seed), run_gross(trials, seed)
+    screen, gross, family = run_screen(trials, seed), run_gross(trials, seed), run_family(max(1, trials // 4), seed)
     print_rows("screen alone: share passed as not worse", screen)
     print_rows("one ABBA block alone, noisy world: share called", gross)
+    print_rows("six cells gated together, noisy world, nothing changed: share of campaigns", family)
     return {
         "worlds": found,
         "screen": screen,
         "gross": gross,
+        "family": family,
         "trials": trials,
         "fixed_launches": FIXED_LAUNCHES,
         "undecided_at_5_by_design": sorted(UNDECIDED_AT_5),

@@ -361,10 +361,12 @@ class Campaign:
 def merge_plans(plans: Sequence[CellPlan]) -> tuple[CellPlan, ...]:
     """One plan a cell, with the bounds of all that named it.
 
-    :raises ValueError: two different workloads under one key: they would share a baseline.
+    :raises ValueError: a cell without bounds, or two different workloads under one key: they would share a baseline.
     """
     merged: dict[str, CellPlan] = {}
     for plan in plans:
+        if not plan.bounds:
+            raise ValueError(f"cell {plan.cell.key} has no bound to judge")
         known = merged.get(plan.cell.key)
         if known is None:
             merged[plan.cell.key] = plan

@@ -12,6 +12,7 @@ import pytest
 
 from pytest_moeperf.campaign import Campaign, CampaignEvent, CellResult, plan_campaign
 from pytest_moeperf.errors import ServerError
+from pytest_moeperf.gate.state import GROSS_ALPHA
 from pytest_moeperf.model.baseline import Baseline, BaselineMatch
 from pytest_moeperf.model.bench import CellPlan
 from pytest_moeperf.model.bounds import Bound
@@ -342,6 +343,11 @@ def test_two_plans_of_one_cell_share_its_runs() -> None:
     assert [result.bound.key for result in results[plans[0].cell.key].decision.results] == ["throughput", "tpot"]
 
 
+def test_a_cell_without_bounds_is_refused() -> None:
+    with pytest.raises(ValueError, match="cell triton/c64-in512-out128 has no bound"):
+        Campaign([plan_of(bounds=())], bench=ScriptedBench(), settings=GateSettings())
+
+
 def test_two_workloads_under_one_key_are_refused() -> None:
     other = CellPlan(cell=Cell(backend="triton", workload=Workload(concurrency=64, seed=9)), bounds=(THROUGHPUT,))
     with pytest.raises(ValueError, match="two workloads share the key triton/c64-in512-out128"):
@@ -442,13 +448,13 @@ def test_regressions_and_wins_are_separate_families_over_all_entered_cells() -> 
         Verdict.REGRESSION,
         Verdict.UNVERIFIED_WIN,
     ]
-    levels = {
-        round(result.interval.level, 6)
+    shares = sorted(
+        round((1 - result.interval.level) / 2 / GROSS_ALPHA, 3)
         for plan in plans
         for result in results[plan.cell.key].decision.results
         if result.interval is not None
-    }
-    assert min(levels) > 0.98, "eight hypotheses a side share the error of a family"
+    )
+    assert shares == pytest.approx(sorted([1 / 8, 1 / 7, 1 / 6, 1 / 5] * 2), abs=1e-3)
 
 
 # -- the plan

@@ -139,6 +139,22 @@ def test_a_loss_is_proven_at_the_first_planned_look() -> None:
     assert "lies beyond a loss of 1.5 %" in decision.reasons[1]
 
 
+def test_the_early_look_never_passes_a_cell() -> None:
+    state = gate.judge(with_pairs(screened(-0.06, capabilities=PAIRED), [0.0, 0.0001]))
+    assert state.decision is None
+    assert decided(gate.judge(with_pairs(state, [0.0, 0.0001], first=2))).verdict is Verdict.EQUIVALENT
+
+
+def test_a_claim_against_stored_runs_alone_gets_half_of_the_error() -> None:
+    state = screened(-0.5)
+    launch = Launch(id="L1", session="now")
+    decision = decided(gate.judge(gate.add_launch(state, launch=launch, runs=[run_of(-0.5, launch, state.plan)])))
+    assert decision.verdict is Verdict.REGRESSION
+    interval = decision.results[0].interval
+    assert interval is not None
+    assert interval.level == pytest.approx(1 - 2 * 0.0005)
+
+
 def test_holms_share_can_keep_a_loss_open() -> None:
     state = screened(-0.05, capabilities=PAIRED)
     state = gate.judge(with_pairs(state, [-0.04, -0.06]))
@@ -240,6 +256,22 @@ def test_one_stored_run_is_a_provisional_baseline() -> None:
     assert decision.provisional
     assert decision.verdict is Verdict.NON_INFERIOR
     assert "(1 launch in 1 session; 4 in 2 are needed): a session sd of 1 % is assumed." in decision.reasons[-1]
+
+
+def test_against_a_provisional_baseline_a_loss_must_be_proven_by_its_whole_margin() -> None:
+    sure = replace(ONE_RUN, assumed_session_sd=0.002, assumed_launch_sd=0.002)
+
+    def after_two_launches(effect: float) -> gate.CellState:
+        state = gate.start(plan_of(), settings=sure, capabilities=ALONE)
+        state = replace(gate.with_match(state, match_of(plan_of(), ((0.0, 0.001),))), phase="confirm")
+        for name in ("L0", "L1"):
+            launch = Launch(id=name, session="now")
+            state = gate.add_launch(state, launch=launch, runs=[run_of(effect, launch, state.plan)])
+        return gate.judge(state)
+
+    open_still, lost = after_two_launches(-0.045), after_two_launches(-0.08)
+    assert open_still.decision is None
+    assert decided(lost).verdict is Verdict.REGRESSION
 
 
 def test_identical_stored_runs_say_what_is_taken_instead() -> None:

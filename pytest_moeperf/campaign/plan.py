@@ -6,7 +6,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from pytest_moeperf import gate
-from pytest_moeperf.campaign.run import ABBA, VERIFY_ORDER, merge_plans
+from pytest_moeperf.campaign.cells import merge_plans
+from pytest_moeperf.campaign.run import ABBA, VERIFY_ORDER
 from pytest_moeperf.model.bench import Bench, CellPlan
 from pytest_moeperf.model.run import CANDIDATE
 from pytest_moeperf.model.settings import GateSettings

@@ -9,13 +9,13 @@ from dataclasses import replace
 from functools import partial
 
 from pytest_moeperf import gate
+from pytest_moeperf.campaign.cells import control_with, is_control, merge_plans
 from pytest_moeperf.campaign.events import CampaignEvent, CellResult
 from pytest_moeperf.campaign.resume import OldLaunch, Resumable
 from pytest_moeperf.errors import LoadError, ServerError
 from pytest_moeperf.gate.story import tell_stories
 from pytest_moeperf.model.baseline import BaselineMatch
 from pytest_moeperf.model.bench import Bench, CellPlan
-from pytest_moeperf.model.bounds import Bound
 from pytest_moeperf.model.run import CANDIDATE, REFERENCE, Launch, Run
 from pytest_moeperf.model.settings import GateSettings
 from pytest_moeperf.stats.holm import step_down
@@ -28,8 +28,6 @@ BLOCK_PAIRS = (0, 0, 1, 1)
 cancels."""
 VERIFY_ORDER = (REFERENCE, REFERENCE, CANDIDATE, CANDIDATE, CANDIDATE, CANDIDATE, REFERENCE, REFERENCE)
 VERIFY_PAIRS = (0, 1, 0, 1, 2, 3, 2, 3)
-CONTROL_CONCURRENCY = 2
-"""Cells up to this concurrency are measured beside a win under verification: kernels matter least there."""
 
 
 class Campaign:
@@ -203,7 +201,7 @@ class Campaign:
                 control = self._controls[key]
                 runs_made = launched.measure(control.plan.cell, runs=self._settings.runs_per_launch)
                 self._finish(runs_made)
-                self._controls[key] = _with_control(control, launched.launch, runs_made, pair)
+                self._controls[key] = control_with(control, launched.launch, runs_made, pair)
 
     def _replay(self, old: OldLaunch, keys: Iterable[str], *, pair: int | None) -> None:
         self._say("note", f"continuing with launch {old.launch.id} of the interrupted invocation", arm=old.launch.arm)
@@ -356,42 +354,3 @@ class Campaign:
             self._tell(
                 CampaignEvent(kind=kind, text=text, elapsed_s=self.elapsed_s, launches=self._launches, **fields)  # type: ignore[arg-type]
             )
-
-
-def merge_plans(plans: Sequence[CellPlan]) -> tuple[CellPlan, ...]:
-    """One plan a cell, with the bounds of all that named it.
-
-    :raises ValueError: a cell without bounds, or two different workloads under one key: they would share a baseline.
-    """
-    merged: dict[str, CellPlan] = {}
-    for plan in plans:
-        if not plan.bounds:
-            raise ValueError(f"cell {plan.cell.key} has no bound to judge")
-        known = merged.get(plan.cell.key)
-        if known is None:
-            merged[plan.cell.key] = plan
-            continue
-        if known.cell != plan.cell:
-            raise ValueError(
-                f"two workloads share the key {plan.cell.key}: {known.cell.workload} and {plan.cell.workload}"
-            )
-        bounds: tuple[Bound, ...] = tuple(dict.fromkeys((*known.bounds, *plan.bounds)))
-        merged[plan.cell.key] = replace(known, bounds=bounds)
-    return tuple(merged.values())
-
-
-def is_control(plan: CellPlan, winners: Sequence[CellPlan]) -> bool:
-    """Cells worth measuring beside a win: of low concurrency, same backend and lengths."""
-    ours = plan.cell.workload
-    return ours.concurrency <= CONTROL_CONCURRENCY and any(
-        winner.cell.backend == plan.cell.backend
-        and (winner.cell.workload.input_len, winner.cell.workload.output_len) == (ours.input_len, ours.output_len)
-        for winner in winners
-    )
-
-
-def _with_control(control: gate.CellState, launch: Launch, runs: Sequence[Run], pair: int | None) -> gate.CellState:
-    kept = gate.sort_runs(runs, bounds=control.bounds, launch=launch, wanted=control.settings.runs_per_launch)
-    if kept.problems:
-        return replace(control, odd=(*control.odd, *kept.problems))
-    return gate.add_launch(control, launch=launch, runs=kept.valid, pair=pair)

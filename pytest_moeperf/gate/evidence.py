@@ -141,7 +141,7 @@ def with_outlook(state: CellState, bound: Bound, interval: Interval) -> Interval
         found = prediction(state, bound)
         alpha = SCREEN_ALPHA if state.phase != CONFIRM else CONFIRM_ALPHA / 2
         count = found.launches_for_width(alpha, away) if found is not None else None
-    return replace(interval, launches_to_decide=count)
+    return replace(interval, launches_to_decide=max(count, interval.n + 1) if count is not None else None)
 
 
 def hopeless(state: CellState, bound: Bound) -> bool:

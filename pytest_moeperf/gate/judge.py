@@ -217,7 +217,10 @@ def _confirm_bound(state: CellState, bound: Bound, shares: Mapping[tuple[str, st
     if better is not None and proven_better(better, margin, full_margin=full_margin(state, bound)):
         return Finding(bound=bound, verdict=Verdict.UNVERIFIED_WIN, interval=better)
     verdict = shown_not_worse(plain, margin) if planned_look(state) is not None and status == OK else None
-    return Finding(bound=bound, verdict=verdict, interval=plain, detail=text if status == UNCLEAR else "")
+    shown = plain
+    if verdict is None:  # show the interval that the open claim was judged by, not a narrower one
+        shown = (better if plain.estimate > 0 else worse) or plain
+    return Finding(bound=bound, verdict=verdict, interval=shown, detail=text if status == UNCLEAR else "")
 
 
 def _left_open(item: Finding) -> Finding:
@@ -232,12 +235,11 @@ def _at_the_end(state: CellState, item: Finding) -> Finding:
     if item.verdict is not None or item.interval is None:
         return item if item.verdict is not None else replace(item, verdict=Verdict.INCONCLUSIVE)
     margin = limits(state, item.bound)
-    if item.interval.lower > -margin.loss and not item.detail and state.phase == CONFIRM:
+    plain = confirm_interval(state, item.bound) if state.phase == CONFIRM else None
+    if plain is not None and plain.lower > -margin.loss and not item.detail:
         detail = f"the estimate is beyond the win margin ({format_percent(item.bound.win)}), but no win is shown"
-        return replace(item, verdict=Verdict.NON_INFERIOR, detail=detail)
-    return replace(
-        item, verdict=Verdict.INCONCLUSIVE, interval=with_outlook(state, item.bound, item.interval), detail=item.detail
-    )
+        return replace(item, verdict=Verdict.NON_INFERIOR, interval=plain, detail=detail)
+    return replace(item, verdict=Verdict.INCONCLUSIVE, interval=with_outlook(state, item.bound, item.interval))
 
 
 def _record(state: CellState) -> CellState:

@@ -168,6 +168,7 @@ def _undecided(state: CellState) -> list[str]:
         steps.append(REFERENCE_STEP)
     if not state.paired:
         steps.append(f"{RECORD_STEP}    (in further sessions: more stored launches narrow every interval)")
+    steps.append("moeperf audit    (looks for what makes launches on this host differ)")
     return steps
 
 

@@ -317,6 +317,34 @@ def test_a_measured_bandwidth_replaces_the_tables_and_speculation_multiplies() -
     assert at(LLAMA_3_8B, tokens_per_step=2.5).tok_s == pytest.approx(2.5 * (table.tok_s or 0))
 
 
+def test_whole_experts_on_each_group_of_gpus_leave_the_busiest_one_with_at_least_one() -> None:
+    def experts(**options: Any) -> float:
+        return next(term.parameters for term in at(QWEN3_30B_A3B, **options).terms if term.name == "routed experts")
+
+    one = 48 * 3 * 2048 * 768
+    assert experts(gpus=16) == pytest.approx(8 * one)
+    assert experts(gpus=16, expert_parallel=16) == pytest.approx(16 * one)
+    assert experts(gpus=16, expert_parallel=16, concurrency=4096) == pytest.approx(128 * one)
+
+
+def test_every_second_layer_may_be_dense() -> None:
+    every_second = {key: value for key, value in QWEN3_30B_A3B.items() if key != "mlp_only_layers"} | {
+        "decoder_sparse_step": 2
+    }
+    assert read_shape(every_second | {"num_hidden_layers": 7}).dense_layers == 4  # layers 0, 2, 4, 6
+    assert (
+        read_shape(DEEPSEEK_V3 | {"moe_layer_freq": 2, "first_k_dense_replace": 1}).expert_layers == 30
+    )  # 2, 4, ... 60
+    assert read_shape(QWEN3_30B_A3B | {"mlp_only_layers": [0, 5]}).dense_layers == 2
+
+
+def test_the_impossible_counts_on_full_caches_and_the_same_experts_for_all() -> None:
+    ceiling = at(QWEN3_30B_A3B, concurrency=64)
+    read = {term.name: term.parameters for term in ceiling.terms}
+    least = 2 * (sum(read.values()) - read["routed experts"] + 48 * 8 * 3 * 2048 * 768) - 50 * 2**20
+    assert ceiling.impossible_tok_s == pytest.approx(1.05 * 64 * 4.8e12 / least)
+
+
 # ---- what must hold always ----
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -9,22 +10,24 @@ from typing import Any
 
 from pytest_moeperf.bench.listener import Listener
 from pytest_moeperf.bench.place import Place
+from pytest_moeperf.bench.vitals import ServerSilent, SilenceWatch, Vitals, run_timeout_s
 from pytest_moeperf.bench.warmup import measure_until_steady
 from pytest_moeperf.engines.control import Control
 from pytest_moeperf.engines.sglang import BACKEND_FLAG
 from pytest_moeperf.engines.sglang_flags import option_of
+from pytest_moeperf.errors import LoadError
 from pytest_moeperf.evidence import collect
 from pytest_moeperf.fingerprint import build_fingerprint
-from pytest_moeperf.load.driver import drive
+from pytest_moeperf.load.driver import LoadProgress, drive
 from pytest_moeperf.load.prompts import make_prompts
 from pytest_moeperf.metrics import compute_metrics
-from pytest_moeperf.model.run import Check, Evidence, Fingerprint, Launch, Plain, Run
+from pytest_moeperf.model.records import ClientReport, LoadResult
+from pytest_moeperf.model.run import Check, Evidence, Fingerprint, Launch, Metrics, Plain, Run
 from pytest_moeperf.model.workload import Cell, Workload
 from pytest_moeperf.servers.measuring import measuring_lock
 from pytest_moeperf.telemetry import scrape, server_counters
 from pytest_moeperf.validity import client_checks, server_checks
 
-RUN_TIMEOUT_S = 1800.0
 FLUSH_TIMEOUT_S = 60.0
 
 
@@ -36,6 +39,8 @@ class MeasuringRules:
     """Of each cell key, for goodput."""
     min_window_s: float
     strict_evidence: bool
+    request_timeout_s: float
+    """Longest silence of a server with requests in flight, and longest time of one request."""
     label: str
     """Who measures, for others who wait for the device."""
     software: Mapping[str, Plain]
@@ -53,6 +58,7 @@ class LiveServer:
     protocol: str
     served_model: str
     read_log: Callable[[], str]
+    vitals: Vitals
     same_process: Callable[[], bool | None]
     """None where it can't be known (attached)."""
     server_pid: int | None
@@ -85,49 +91,91 @@ class LiveServer:
         return dict(server_counters(metrics_text, info)), metrics_text, info
 
     def _run_once(self, cell: Cell, index: int) -> Run:
-        workload = cell.workload
         run_id = f"{self.launch.id}/{cell.workload.key}/{index}"
-        prompts = make_prompts(workload, run_key=run_id)
+        started_at = datetime.now(UTC).isoformat(timespec="milliseconds")
+        if self.vitals.trouble:
+            return self._run(cell, index, run_id=run_id, result=_nothing(started_at), checks=(self._process_check(),))
         self.control.post(f"/flush_cache?timeout={FLUSH_TIMEOUT_S:.0f}", timeout_s=FLUSH_TIMEOUT_S + 5)
         before, _, _ = self._counters()
-        started_at = datetime.now(UTC).isoformat(timespec="milliseconds")
-        result = drive(
-            url=self.url,
-            workload=workload,
-            prompts=prompts,
-            protocol=self.protocol,
-            api_key=self.api_key,
-            model=self.served_model,
-            timeout_s=RUN_TIMEOUT_S,
-            on_progress=lambda progress: self.listener.on_progress(cell, index, progress),
-        )
+        result = self._drive(cell, index, run_id)
+        if result is None:
+            return self._run(cell, index, run_id=run_id, result=_nothing(started_at), checks=(self._process_check(),))
         after, metrics_text, info = self._counters()
-        metrics = compute_metrics(result, workload, slo=self.rules.slo_ms.get(cell.key, ()))
+        if self.vitals.look(doing=_doing(cell)):
+            # What else failed is its consequence.
+            return self._run(cell, index, run_id=run_id, result=result, checks=(self._process_check(),), info=info)
+        metrics = self._metrics(cell, result)
         evidence = self._evidence(info, metrics_text)
-        ceiling = None
         checks = (
-            *client_checks(result, metrics, workload, min_window_s=self.rules.min_window_s),
-            *server_checks(before, after, result, workload),
+            *client_checks(result, metrics, cell.workload, min_window_s=self.rules.min_window_s),
+            *server_checks(before, after, result, cell.workload),
             self._process_check(),
             *self.launch_checks,
             *evidence_checks(evidence, strict=self.rules.strict_evidence),
-            *ceiling_checks(metrics.out_tps_steady or metrics.out_tps, ceiling),
+            *ceiling_checks(metrics.out_tps_steady or metrics.out_tps, None),
         )
+        return self._run(cell, index, run_id=run_id, result=result, checks=checks, info=info, evidence=evidence)
+
+    def _drive(self, cell: Cell, index: int, run_id: str) -> LoadResult | None:
+        """None: the server died or went silent, which is noted.
+
+        :raises LoadError: the load could not be driven, and not because the server died.
+        """
+        watch = SilenceWatch(limit_s=self.rules.request_timeout_s)
+
+        def on_progress(progress: LoadProgress) -> None:
+            watch(progress)
+            self.listener.on_progress(cell, index, progress)
+
+        try:
+            return drive(
+                url=self.url,
+                workload=cell.workload,
+                prompts=make_prompts(cell.workload, run_key=run_id),
+                protocol=self.protocol,
+                api_key=self.api_key,
+                model=self.served_model,
+                timeout_s=run_timeout_s(cell.workload, request_timeout_s=self.rules.request_timeout_s),
+                on_progress=on_progress,
+            )
+        except ServerSilent as silence:
+            self.vitals.note_silence(silence, doing=_doing(cell))
+        except LoadError:
+            if not self.vitals.look(doing=_doing(cell)):
+                raise
+        return None
+
+    def _metrics(self, cell: Cell, result: LoadResult) -> Metrics:
+        return compute_metrics(result, cell.workload, slo=self.rules.slo_ms.get(cell.key, ()))
+
+    def _run(
+        self,
+        cell: Cell,
+        index: int,
+        *,
+        run_id: str,
+        result: LoadResult,
+        checks: tuple[Check, ...],
+        info: dict[str, Any] | None = None,
+        evidence: Evidence | None = None,
+    ) -> Run:
         return Run(
             id=run_id,
             cell=cell,
             launch=self.launch,
             index=index,
-            started_at=started_at,
-            metrics=metrics,
+            started_at=result.started_at,
+            metrics=self._metrics(cell, result),
             client=result.client,
             checks=checks,
-            evidence=evidence,
-            fingerprint=self._fingerprint(workload, info),
-            ceiling_tok_s=ceiling,
+            evidence=evidence or self._evidence(info, None),
+            fingerprint=self._fingerprint(cell.workload, info),
+            ceiling_tok_s=None,
         )
 
     def _process_check(self) -> Check:
+        if self.vitals.trouble:
+            return Check(name="same_server", status="fail", message=self.vitals.trouble)
         same = self.same_process()
         if same is None:
             return Check(name="same_server", status="unknown", message="an attached server's process can't be seen")
@@ -164,6 +212,18 @@ class LiveServer:
             backend_flags=spec.own_args,
             model=place.model,
         )
+
+
+def _doing(cell: Cell) -> str:
+    return f"while measuring {cell.workload.label}"
+
+
+def _nothing(started_at: str) -> LoadResult:
+    """Of a run whose records went with its server."""
+    now_ns = time.monotonic_ns()
+    return LoadResult(
+        records=(), client=ClientReport(clock="user", workers=0), start_ns=now_ns, end_ns=now_ns, started_at=started_at
+    )
 
 
 def evidence_checks(evidence: Evidence, *, strict: bool) -> tuple[Check, ...]:

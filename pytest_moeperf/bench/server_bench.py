@@ -14,6 +14,7 @@ from pytest_moeperf.bench.listener import Listener
 from pytest_moeperf.bench.live import LiveServer, MeasuringRules
 from pytest_moeperf.bench.place import Place, place_of
 from pytest_moeperf.bench.sanity import Outputs, compare_outputs, greedy_outputs
+from pytest_moeperf.bench.vitals import Vitals
 from pytest_moeperf.engines.attached import probe
 from pytest_moeperf.engines.catalog import engine_named
 from pytest_moeperf.fingerprint import differences
@@ -100,7 +101,7 @@ class ServerBench:
 
         :raises ServerError: it does not come up.
         """
-        if self._live is None or self._live.same_process() is False:
+        if self._live is None or self._live.vitals.trouble or self._live.same_process() is False:
             self.close()
             self._live = self._start(CANDIDATE, self._held, fresh=False)
         return self._live
@@ -166,6 +167,7 @@ class ServerBench:
             protocol=self._engine.protocol,
             served_model=spec.model,
             read_log=server.log_text,
+            vitals=Vitals(server, name=server.name),
             same_process=server.same_process,
             server_pid=server.pid,
         )
@@ -183,6 +185,7 @@ class ServerBench:
             protocol=capabilities.protocol,
             served_model=capabilities.model,
             read_log=lambda: "",
+            vitals=Vitals(None, name=spec.attach_url),
             same_process=lambda: None,
             server_pid=None,
         )

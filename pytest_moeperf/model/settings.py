@@ -75,6 +75,8 @@ class Settings:
     strict_evidence: bool = False
     min_window_s: float = 1.0
     """Shortest steady window of a run that is believed."""
+    request_timeout_s: float = 600.0
+    """Longest silence of a server with requests in flight, and longest time of one request; then it is said to hang."""
     report_dir: str = ""
     baselines_dir: str = "baselines"
     root: str = "."

@@ -14,6 +14,7 @@ from pytest_moeperf.options.values import (
     as_names,
     as_percent,
     as_text,
+    as_time_limit,
     as_url,
     one_of,
     whole_number,
@@ -257,6 +258,13 @@ OPTIONS: tuple[Option, ...] = (
         parse=as_duration,
         default=1.0,
         help="shortest steady window of a run that is believed",
+    ),
+    Option(
+        target="request_timeout_s",
+        key="request_timeout",
+        parse=as_time_limit,
+        default=600.0,
+        help="longest silence inside a run, and longest time of one request, before the server is said to hang",
     ),
 )
 

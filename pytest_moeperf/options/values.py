@@ -71,6 +71,13 @@ def as_duration(value: object) -> float:
     return parse_duration_s(value)
 
 
+def as_time_limit(value: object) -> float:
+    seconds = parse_duration_s(value)
+    if seconds <= 0:
+        raise ValueError(f"{value!r} leaves no time at all")
+    return seconds
+
+
 def as_percent(value: object) -> float:
     return parse_percent(value)
 

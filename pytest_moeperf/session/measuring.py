@@ -90,6 +90,7 @@ class MeasuringSession:
                 slo_ms={plan.cell.key: bound.slo_ms for plan in plans for bound in plan.bounds if bound.slo_ms},
                 min_window_s=self.settings.min_window_s,
                 strict_evidence=self.settings.strict_evidence,
+                request_timeout_s=self.settings.request_timeout_s,
                 label=f"pytest pid {os.getpid()}",
                 software=software,
             ),

@@ -59,7 +59,7 @@ def moeperf(moeperf_server: Group, request: pytest.FixtureRequest) -> Moeperf:
     try:
         moeperf_server.run_campaign()
     except MoeperfError as error:
-        pytest.fail(str(error), pytrace=False)
+        raise _Failed(str(error), pytrace=False) from None
     return Moeperf(node=request.node, group=moeperf_server)
 
 
@@ -113,7 +113,7 @@ class Moeperf:
         try:
             outcome = measuring.judge(self._node, self._group, workload)
         except MoeperfError as error:
-            pytest.fail(str(error), pytrace=False)
+            raise _Failed(str(error), pytrace=False) from None
         self._node.stash[OUTCOME] = outcome
         self._node.user_properties.extend(junit_properties(outcome))
         status = status_of(outcome, warn=measuring.settings.gate.inconclusive == "warn")

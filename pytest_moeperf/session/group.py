@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 
 from pytest_moeperf.bench.server_bench import ServerBench
 from pytest_moeperf.campaign import Campaign, CampaignEvent, CellResult
 from pytest_moeperf.errors import MoeperfError
 from pytest_moeperf.model.bench import CellPlan
 from pytest_moeperf.model.bounds import Bound
+from pytest_moeperf.model.run import Run
 from pytest_moeperf.model.settings import Settings
 from pytest_moeperf.model.spec import ServerSpec
 from pytest_moeperf.model.workload import Cell
@@ -36,8 +38,11 @@ class Group:
         self._journal = journal
         self._results: dict[Cell, CellResult] = {}
         self._bounds: dict[Cell, tuple[Bound, ...]] = {}
+        self._settled: set[Cell] = set()
+        self._earlier: tuple[Run, ...] | None = None
         self._error: MoeperfError | None = None
         self._ran = False
+        self._journal_lost = False
 
     def run_campaign(self) -> None:
         """Measure every planned cell, once.
@@ -65,27 +70,46 @@ class Group:
     def url(self) -> str:
         return self.bench.live().url
 
+    def settle(self, cell: Cell) -> None:
+        """The cell's verdict is out, and recorded where that was asked for."""
+        self._settled.add(cell)
+
     def close(self) -> None:
+        """Give the server back. Runs whose verdict never came out stay in the journal."""
         self.bench.close()
+        if self._ran and self._settled >= self._results.keys():
+            self._journal.finish()
 
     def _event(self, event: CampaignEvent) -> None:
-        if event.run is not None:
-            self._journal.add(event.run)
+        # A resumed run is in the journal already.
+        if event.run is not None and event.kind == "run":
+            self._keep(partial(self._journal.add, event.run))
         self._on_event(event)
 
+    def _keep(self, write: Callable[[], None]) -> None:
+        """A journal that can't be written (a full disk, a read-only checkout) must not stop the measurement."""
+        if self._journal_lost:
+            return
+        try:
+            write()
+        except OSError as error:
+            self._journal_lost = True
+            text = f"runs are not kept for --perf-continue: {self._journal.path}: {error.strerror or error}"
+            self._on_event(CampaignEvent(kind="note", text=text, elapsed_s=0.0))
+
     def _measure(self, plans: Sequence[CellPlan]) -> None:
-        earlier = self._journal.runs() if self._settings.resume else ()
-        self._journal.start(earlier)
+        if self._earlier is None:
+            self._earlier = self._journal.runs() if self._settings.resume else ()
+            self._keep(partial(self._journal.start, self._earlier))
         campaign = Campaign(
             plans,
             bench=self.bench,
             settings=self._settings.gate,
             record=self._settings.update_baselines,
             on_event=self._event,
-            resume_runs=earlier,
+            resume_runs=self._earlier,
         )
         results = campaign.run()
-        self._journal.finish()
         for plan in plans:
             self._results[plan.cell] = results[plan.cell.key]
             self._bounds[plan.cell] = plan.bounds

@@ -34,14 +34,20 @@ class Journal:
         return tuple(found)
 
     def start(self, runs: tuple[Run, ...] = ()) -> None:
-        """Begin anew, with the runs that are continued from."""
+        """Begin anew, with the runs that are continued from.
+
+        :raises OSError: it can't be written.
+        """
+        self._path.unlink(missing_ok=True)
+        for run in runs:
+            self.add(run)
+
+    def add(self, run: Run) -> None:
+        """:raises OSError: it can't be written."""
         self._path.parent.mkdir(parents=True, exist_ok=True)
         ignore = self._path.parents[1] / ".gitignore"
         if not ignore.exists():
             ignore.write_text("*\n", encoding="utf-8")
-        self._path.write_text("".join(_line(run) for run in runs), encoding="utf-8")
-
-    def add(self, run: Run) -> None:
         with self._path.open("a", encoding="utf-8") as file:
             file.write(_line(run))
 

@@ -35,7 +35,8 @@ def judge_item(
     """The outcome of one ``measure()`` call.
 
     :raises UsageProblem: the arguments make no workload.
-    :raises MoeperfError: an unplanned cell's server does not start.
+    :raises MoeperfError: an unplanned cell's server does not start, or the baseline can't be written. The runs are
+        then kept for ``--perf-continue``.
     """
     workload = workload_of(item, overrides)
     if workload is None:
@@ -51,11 +52,10 @@ def judge_item(
     if not planned:
         decision = replace(decision, odd=(*decision.odd, UNPLANNED))
     outcome = outcome_of(decision, result, group, item.nodeid)
-    return (
-        update(outcome, result=result, group=group, bounds=bounds, settings=settings, store=store)
-        if settings.update_baselines
-        else outcome
-    )
+    if settings.update_baselines:
+        outcome = update(outcome, result=result, group=group, bounds=bounds, settings=settings, store=store)
+    group.settle(cell)
+    return outcome
 
 
 def own_part(decision: Decision, bounds: Sequence[Bound]) -> Decision:
@@ -124,6 +124,7 @@ def update(
         verified=outcome.verdict is Verdict.VERIFIED_WIN,
     )
     if isinstance(proposal, Refusal):
-        return replace(outcome, refused=str(proposal))
+        steps = outcome.decision.next_steps or (proposal.next_step,)
+        return replace(outcome, refused=proposal.reason, decision=replace(outcome.decision, next_steps=steps))
     entry = store.save(proposal.baseline)
     return replace(outcome, recorded=entry.path)

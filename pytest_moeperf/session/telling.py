@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import time
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -23,15 +24,15 @@ MAX_WIDTH = 120
 class Telling:
     """Only one process of an invocation has one."""
 
-    def __init__(self, *, config: pytest.Config, settings: Settings) -> None:
+    def __init__(self, *, config: pytest.Config, settings: Settings, notes: Sequence[str] = ()) -> None:
         self._config = config
         self._settings = settings
         self._outcomes: list[Outcome] = []
         self._started_s = time.monotonic()
         self._started_at = datetime.now(UTC).isoformat(timespec="seconds")
-        self._started_clock_s = time.time()
+        self._kept_before = self._kept()
         self._problems: list[str] = []
-        self._remarks: list[str] = []
+        self._remarks = [f"moeperf: {note}" for note in notes]
         self._written: list[Path] = []
         self._locations: dict[str, tuple[str, int]] = {}
 
@@ -61,13 +62,17 @@ class Telling:
         return int(pytest.ExitCode.TESTS_FAILED) if self._problems and not exit_status else exit_status
 
     def _tell_interrupted(self) -> None:
-        for path in sorted((Path(self._settings.root) / JOURNAL_FOLDER).glob("*.jsonl")):
-            if path.stat().st_mtime >= self._started_clock_s and path.stat().st_size:
-                runs = len(path.read_text(encoding="utf-8").splitlines())
+        for path, text in self._kept().items():
+            if text != self._kept_before.get(path):
                 self._remarks.append(
-                    f"moeperf: {runs} finished runs are kept in {path}\n"
+                    f"moeperf: {len(text.splitlines())} finished runs are kept in {path}\n"
                     f"  next: {command_of(self._config)} --perf-continue    (goes on from them)"
                 )
+
+    def _kept(self) -> dict[Path, str]:
+        """What interrupted invocations left. Told apart by content: clocks may be set meanwhile."""
+        folder = Path(self._settings.root) / JOURNAL_FOLDER
+        return {path: path.read_text(encoding="utf-8") for path in sorted(folder.glob("*.jsonl"))}
 
     def view(self) -> View:
         settings = self._settings

@@ -1,0 +1,168 @@
+"""``moeperf accept``: what it records, what it refuses, and that a refusal writes nothing."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from cli_samples import cell, decided, fingerprint, moeperf, outcome, record, report, runs
+
+from pytest_moeperf.baselines import FileStore
+from pytest_moeperf.cli.report_file import read_report
+from pytest_moeperf.model.run import Check
+from pytest_moeperf.model.verdict import Verdict
+
+HERE = Path("baselines")
+CELL = "triton/c10-in512-out128"
+REASON = "slower since the security fix in 0.5.15"
+
+
+@pytest.fixture(autouse=True)
+def at_80_columns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "80")
+
+
+def files() -> dict[str, bytes]:
+    return {str(path): path.read_bytes() for path in HERE.rglob("*.json")}
+
+
+def test_a_regression_is_accepted_with_its_reason() -> None:
+    path = record(HERE, cell(), days=[1, 2])
+    made = runs(cell(), day=20, factor=0.94)
+    report(Path("moeperf-report"), outcome(decided(cell(), Verdict.REGRESSION, estimate=-0.06), made))
+    ran = moeperf("accept", CELL, "--reason", REASON)
+    assert (ran.code, ran.err) == (0, "")
+    assert (
+        ran.out
+        == """\
+triton c=10 512/128: moved, 6 runs
+  throughput -6.1 %, -6.1 % from the first level
+  tpot +6.5 %, +6.5 % from the first level
+  baselines/simulated/moe-64x8/triton/c10-in512-out128@85291ea3.json
+"""
+    )
+    (entry,) = FileStore(HERE).all()
+    assert entry.path == path
+    event = entry.baseline.history[-1]
+    assert (event.kind, event.reason, event.by, event.accepted, event.runs) == (
+        "moved",
+        REASON,
+        "moeperf accept",
+        True,
+        6,
+    )
+    assert {run.id for run in entry.baseline.runs} == {run.id for run in made}
+    assert len(entry.baseline.anchor) == 6
+
+
+def test_a_first_baseline_is_recorded_where_the_report_and_a_flag_say() -> None:
+    report(Path("somewhere"), outcome(decided(cell(), Verdict.NO_BASELINE), runs(cell(), day=20)))
+    ran = moeperf("accept", "c10", "--reason=first", "--from=somewhere", "--baselines=kept")
+    assert ran.code == 0
+    assert ran.out.splitlines()[0] == "triton c=10 512/128: recorded, 6 runs"
+    (entry,) = FileStore("kept").all()
+    assert (entry.baseline.engine, entry.baseline.model) == ("simulated", "moe-64x8")
+
+
+def test_another_fingerprint_gets_a_baseline_of_its_own() -> None:
+    record(HERE, cell(), days=[1])
+    other = fingerprint(cell(), driver="590.1")
+    report(Path("moeperf-report"), outcome(decided(cell(), Verdict.INCOMPARABLE), runs(cell(), day=20, given=other)))
+    before = files()
+    assert moeperf("accept", CELL, "--reason=new driver").code == 0
+    assert len(FileStore(HERE).all()) == 2
+    assert before.items() <= files().items()
+
+
+def test_the_runs_of_two_tests_of_one_cell_count_once() -> None:
+    record(HERE, cell(), days=[1])
+    made = runs(cell(), day=20)
+    decision = decided(cell(), Verdict.EQUIVALENT)
+    report(Path("moeperf-report"), outcome(decision, made), outcome(decision, made))
+    assert moeperf("accept", CELL, "--reason=more of the same").out.startswith(
+        "triton c=10 512/128: extended, 6 runs\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("verdict", "checks", "said"),
+    [
+        (
+            Verdict.UNVERIFIED_WIN,
+            (),
+            "  A win that nobody verified does not move a baseline: throughput +6.2 %.\n"
+            "  next: pytest -m perf --update-baselines --perf-verify-wins\n",
+        ),
+        (
+            Verdict.INVALID,
+            (Check(name="no_failed_requests", status="fail", message="1 of 40 failed"),),
+            "  Only valid runs make a baseline: a validity check failed.\n"
+            "  next: fix that, then pytest -m perf --update-baselines\n",
+        ),
+    ],
+)
+def test_what_is_refused_leaves_the_store_as_it_was(verdict: Verdict, checks: tuple[Check, ...], said: str) -> None:
+    record(HERE, cell(), days=[1])
+    before = files()
+    made = runs(cell(), day=20, factor=1.06, checks=checks)
+    report(Path("moeperf-report"), outcome(decided(cell(), verdict, estimate=0.06), made))
+    ran = moeperf("accept", CELL, "--reason", REASON)
+    assert (ran.code, ran.out) == (1, "")
+    assert ran.err == "triton c=10 512/128: not accepted\n" + said
+    assert files() == before
+
+
+def test_the_same_runs_are_not_accepted_twice() -> None:
+    report(Path("moeperf-report"), outcome(decided(cell(), Verdict.NO_BASELINE), runs(cell(), day=20)))
+    assert moeperf("accept", CELL, "--reason", REASON).code == 0
+    before = files()
+    ran = moeperf("accept", CELL, "--reason", REASON)
+    assert ran.code == 1
+    assert "  All of these runs are in the baseline already.\n" in ran.err
+    assert files() == before
+
+
+def test_a_cell_must_be_the_only_one_of_its_name() -> None:
+    report(
+        Path("moeperf-report"),
+        *(outcome(decided(cell(n), Verdict.NO_BASELINE), runs(cell(n), day=20)) for n in (1, 10)),
+    )
+    ran = moeperf("accept", "triton", "--reason", REASON)
+    assert (ran.code, ran.out) == (2, "")
+    assert ran.err == (
+        "moeperf accept: triton: names 2 cells of moeperf-report\n"
+        "  allowed: triton/c1-in512-out128, triton/c10-in512-out128\n"
+    )
+    assert moeperf("accept", "marlin", "--reason", REASON).err.startswith(
+        "moeperf accept: marlin: names no cell of moeperf-report\n"
+    )
+    assert moeperf("accept", "triton/c1-in512-out128", "--reason", REASON).code == 0
+
+
+def test_a_reason_must_say_something() -> None:
+    assert moeperf("accept", CELL).code == 2
+    ran = moeperf("accept", CELL, "--reason", "  ")
+    assert (ran.code, ran.err) == (
+        2,
+        "moeperf accept: --reason: is empty\n  allowed: a sentence that the history keeps\n",
+    )
+
+
+def test_the_configuration_says_where_reports_go() -> None:
+    Path("moeperf.toml").write_text('report = "out/perf"\n')
+    report(Path("out/perf"), outcome(decided(cell(), Verdict.NO_BASELINE), runs(cell(), day=20)))
+    assert moeperf("accept", CELL, "--reason", REASON).code == 0
+
+
+def test_an_interval_with_an_open_end_survives_the_report() -> None:
+    decision = decided(cell(), Verdict.INCONCLUSIVE)
+    (result,) = decision.results
+    assert result.interval is not None
+    for lower, upper in ((-math.inf, 0.1), (-0.1, math.inf)):
+        open_end = replace(result, interval=replace(result.interval, lower=lower, upper=upper))
+        report(Path("r"), outcome(replace(decision, results=(open_end,)), runs(cell(), day=20)))
+        (found,) = read_report(Path("r"))
+        assert found.decision.results == (open_end,)

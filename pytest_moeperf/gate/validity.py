@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from pytest_moeperf.model.bounds import Bound
 from pytest_moeperf.model.run import REFERENCE, Launch, Run
 from pytest_moeperf.stats.effects import usable
-from pytest_moeperf.units import format_quantity
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -57,10 +56,4 @@ def _untrusted(run: Run, bounds: Sequence[Bound], arm: str) -> list[str]:
             )
         elif not usable(value):
             problems.append(f"{bound.key} of {arm} run {run.id} is {value:g}, which no server can have")
-    rate = run.metrics.out_tps_steady or run.metrics.out_tps
-    if run.ceiling_tok_s is not None and rate is not None and rate > run.ceiling_tok_s:
-        problems.append(
-            f"{arm} run {run.id} measured {format_quantity(rate)} tok/s, above the ceiling of this hardware, "
-            f"{format_quantity(run.ceiling_tok_s)} tok/s"
-        )
     return problems

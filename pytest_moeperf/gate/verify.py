@@ -16,7 +16,7 @@ from pytest_moeperf.model.verdict import Verdict
 from pytest_moeperf.stats.components import SD_FLOOR
 from pytest_moeperf.stats.paired import fixed_interval
 from pytest_moeperf.stats.quantiles import t_quantile
-from pytest_moeperf.units import format_change, format_percent
+from pytest_moeperf.units import format_change, format_percent, format_quantity
 from pytest_moeperf.verdicts import format_interval, proven_worse, shown_not_worse
 
 EQUAL_WORK = 0.01
@@ -31,7 +31,7 @@ def judge_verification(state: CellState) -> CellState:
         for result in (state.discovery.results if state.discovery is not None else ())
         if result.verdict is Verdict.UNVERIFIED_WIN
     }
-    doubts = [*unequal_work(state), *unsound_output(state)]
+    doubts = [*unequal_work(state), *unsound_output(state), *above_ceiling(state)]
     findings = []
     for bound in state.bounds:
         data = pair_data(state, bound, VERIFY)
@@ -105,6 +105,16 @@ def unsound_output(state: CellState) -> list[str]:
     return (
         [f"the output could not be compared with the reference's: {unknown[0] or 'no reason given'}"] if unknown else []
     )
+
+
+def above_ceiling(state: CellState) -> list[str]:
+    """A run beyond what the hardware can do is no win. (Plainly impossible ones are INVALID before they get here.)"""
+    for run in _runs(state, CANDIDATE):
+        rate = run.metrics.out_tps_steady or run.metrics.out_tps
+        if run.ceiling_tok_s is not None and rate is not None and rate > run.ceiling_tok_s:
+            seen, limit = format_quantity(rate), format_quantity(run.ceiling_tok_s)
+            return [f"run {run.id} measured {seen} tok/s, above the ceiling of this hardware, {limit} tok/s"]
+    return []
 
 
 def moved_reference(state: CellState, bound: Bound) -> list[str]:

@@ -7,13 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pytest_moeperf.errors import MoeperfError
-from pytest_moeperf.model.settings import Settings
-from pytest_moeperf.model.spec import ServerSpec
 from pytest_moeperf.session.command import command_of
-from pytest_moeperf.session.stash import MEASURING, OUTCOME, SETTINGS
+from pytest_moeperf.session.stash import MEASURING, OUTCOME
 
 if TYPE_CHECKING:
+    from pytest_moeperf.model.settings import Settings
+    from pytest_moeperf.model.spec import ServerSpec
     from pytest_moeperf.model.verdict import Outcome
     from pytest_moeperf.session.group import Group
 
@@ -28,7 +27,9 @@ def backend(request: pytest.FixtureRequest) -> str:
 @pytest.fixture(scope="session")
 def moeperf_config(request: pytest.FixtureRequest) -> Settings:
     """The settings of this invocation, frozen. Override it to change them for a folder of tests."""
-    return request.config.stash[SETTINGS]
+    from pytest_moeperf.session.settings import settings_of
+
+    return settings_of(request.config)
 
 
 @pytest.fixture
@@ -56,6 +57,8 @@ def moeperf_server(moeperf_server_spec: ServerSpec, request: pytest.FixtureReque
 def moeperf(moeperf_server: Group, request: pytest.FixtureRequest) -> Moeperf:
     """``moeperf.measure()`` asserts this test's cell."""
     __tracebackhide__ = True
+    from pytest_moeperf.errors import MoeperfError
+
     try:
         moeperf_server.run_campaign()
     except MoeperfError as error:
@@ -105,6 +108,7 @@ class Moeperf:
         :raises AssertionError: the verdict does not pass; its text says what happened, how sure, why, what to do.
         """
         __tracebackhide__ = True
+        from pytest_moeperf.errors import MoeperfError
         from pytest_moeperf.reporting.junit import junit_properties
         from pytest_moeperf.reporting.terminal import failure_text
         from pytest_moeperf.reporting.view import FAILED, WARNED, status_of

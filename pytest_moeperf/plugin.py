@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Generator
 
 import pytest
 
-from pytest_moeperf import markers
-from pytest_moeperf.errors import MoeperfError
 from pytest_moeperf.fixtures import backend, moeperf, moeperf_config, moeperf_server, moeperf_server_spec
-from pytest_moeperf.options import flags, resolve
+from pytest_moeperf.markers.described import DESCRIPTIONS, is_perf
+from pytest_moeperf.options import flags
 from pytest_moeperf.session.activation import SKIP_REASON, asks_for_perf
-from pytest_moeperf.session.stash import SETTINGS
 
 __all__ = ["backend", "moeperf", "moeperf_config", "moeperf_server", "moeperf_server_spec"]
 
@@ -35,20 +32,14 @@ def pytest_addhooks(pluginmanager: pytest.PytestPluginManager) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    for description in markers.DESCRIPTIONS:
+    for description in DESCRIPTIONS:
         config.addinivalue_line("markers", description)
-    try:
-        start = resolve.start_folder(config.args, config.invocation_params.dir)
-        file, table = resolve.find_file(start, config.rootpath)
-        given = resolve.Given(file=file, table=table, environ=os.environ, namespace=vars(config.option))
-        root = file.parent if file else config.rootpath
-        config.stash[SETTINGS] = resolve.resolve(given, root=root, active=asks_for_perf(config))
-        if config.stash[SETTINGS].active:
-            from pytest_moeperf.session.roles import register_roles
+    if asks_for_perf(config) or flags.any_given(config):
+        from pytest_moeperf.session.roles import register_roles
+        from pytest_moeperf.session.settings import settings_of
 
+        if settings_of(config).active:
             register_roles(config)
-    except MoeperfError as error:
-        raise pytest.UsageError(str(error)) from None
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -58,12 +49,14 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
             name for mark in metafunc.definition.iter_markers("parametrize") for name in str(mark.args[0]).split(",")
         ]
         if "backend" not in (name.strip() for name in given):
-            backends = metafunc.config.stash[SETTINGS].backends
+            from pytest_moeperf.session.settings import settings_of
+
+            backends = settings_of(metafunc.config).backends if asks_for_perf(metafunc.config) else ()
             metafunc.parametrize("backend", backends or ("no-backend",), indirect=True, scope="session")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    if not config.stash[SETTINGS].active:
+    if not asks_for_perf(config):
         for item in items:
-            if markers.is_perf(item):
+            if is_perf(item):
                 item.add_marker(pytest.mark.skip(reason=SKIP_REASON))

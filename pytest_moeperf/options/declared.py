@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
-from pytest_moeperf.model.settings import GateSettings
-from pytest_moeperf.model.workload import ENGINES
 from pytest_moeperf.options.values import (
     as_duration,
+    as_engine,
     as_flag,
     as_names,
     as_percent,
@@ -23,21 +21,35 @@ from pytest_moeperf.options.values import (
 ENV_PREFIX = "MOEPERF_"
 
 
-@dataclass(frozen=True, kw_only=True)
 class Option:
-    """One setting. ``target`` is the field of Settings, ``gate.NAME`` or ``server.NAME``."""
+    """One setting. Its default is that of the field which ``target`` names.
 
-    target: str
-    parse: Callable[[object], Any]
-    default: Any
-    help: str
-    flag: str = ""
-    """Empty: in the file only."""
-    key: str = ""
-    """In ``[tool.moeperf]``; empty: an act, not a setting, so never in a file."""
-    switch: bool = False
-    metavar: str = ""
-    repeatable: bool = False
+    A plain class: pytest pays for it at every start, and a dataclass takes a millisecond to make.
+    """
+
+    def __init__(
+        self,
+        *,
+        target: str,
+        parse: Callable[[object], Any],
+        help: str,  # noqa: A002 - argparse's name for it
+        flag: str = "",
+        key: str = "",
+        switch: bool = False,
+        metavar: str = "",
+        repeatable: bool = False,
+    ) -> None:
+        self.target = target
+        """Field of ``Settings``, or ``gate.NAME`` for one of ``GateSettings``."""
+        self.parse = parse
+        self.help = help
+        self.flag = flag
+        """Empty: in the file only."""
+        self.key = key
+        """In ``[tool.moeperf]``; empty: an act, not a setting, so never in a file."""
+        self.switch = switch
+        self.metavar = metavar
+        self.repeatable = repeatable
 
     @property
     def dest(self) -> str:
@@ -53,15 +65,12 @@ class Option:
         return self.flag or f"[tool.moeperf] {self.key}"
 
 
-_GATE = GateSettings()
-
 OPTIONS: tuple[Option, ...] = (
     Option(
         target="backends",
         flag="--perf-backend",
         key="backends",
         parse=as_names,
-        default=(),
         metavar="NAME",
         repeatable=True,
         help="backend to test; repeatable, or a comma list (short: --backend)",
@@ -70,7 +79,6 @@ OPTIONS: tuple[Option, ...] = (
         target="update_baselines",
         flag="--perf-update-baselines",
         parse=as_flag,
-        default=False,
         switch=True,
         help="record what is measured as the accepted baseline (short: --update-baselines)",
     ),
@@ -78,17 +86,15 @@ OPTIONS: tuple[Option, ...] = (
         target="engine",
         flag="--perf-engine",
         key="engine",
-        parse=one_of(*ENGINES),
-        default="simulated",
+        parse=as_engine,
         metavar="ENGINE",
-        help="kind of server: " + ", ".join(ENGINES),
+        help="kind of server: simulated, sglang, attached",
     ),
     Option(
         target="attach_url",
         flag="--perf-attach",
         key="attach",
         parse=as_url,
-        default="",
         metavar="URL",
         help="measure a running OpenAI-compatible server; nothing is launched or stopped",
     ),
@@ -97,7 +103,6 @@ OPTIONS: tuple[Option, ...] = (
         flag="--perf-reference",
         key="reference",
         parse=as_text,
-        default="",
         metavar="BACKEND",
         help="backend that each backend is held against, its baseline and head to head",
     ),
@@ -106,7 +111,6 @@ OPTIONS: tuple[Option, ...] = (
         flag="--perf-verify-wins",
         key="verify_wins",
         parse=as_flag,
-        default=False,
         switch=True,
         help="verify a proven win with fresh launches, so that it may pass and be recorded",
     ),
@@ -115,7 +119,6 @@ OPTIONS: tuple[Option, ...] = (
         flag="--perf-mode",
         key="mode",
         parse=one_of("screen", "confirm"),
-        default=_GATE.mode,
         metavar="MODE",
         help="screen: one launch, proves what it can; confirm: go on until the numbers decide",
     ),
@@ -123,7 +126,6 @@ OPTIONS: tuple[Option, ...] = (
         target="plan_only",
         flag="--perf-plan",
         parse=as_flag,
-        default=False,
         switch=True,
         help="print launches, minutes and commands, then stop",
     ),
@@ -132,7 +134,6 @@ OPTIONS: tuple[Option, ...] = (
         flag="--perf-budget",
         key="budget",
         parse=as_duration,
-        default=None,
         metavar="TIME",
         help="longest time to spend on launching and measuring, such as 30min",
     ),
@@ -141,7 +142,6 @@ OPTIONS: tuple[Option, ...] = (
         flag="--perf-launches",
         key="launches",
         parse=whole_number(1),
-        default=_GATE.record_launches,
         metavar="N",
         help="fresh launches that --update-baselines records",
     ),
@@ -150,7 +150,6 @@ OPTIONS: tuple[Option, ...] = (
         flag="--perf-inconclusive",
         key="inconclusive",
         parse=one_of("fail", "warn"),
-        default=_GATE.inconclusive,
         metavar="WHAT",
         help="what an INCONCLUSIVE cell does: fail or warn",
     ),
@@ -159,7 +158,6 @@ OPTIONS: tuple[Option, ...] = (
         flag="--perf-seed",
         key="seed",
         parse=whole_number(0),
-        default=_GATE.seed,
         metavar="N",
         help="seed of the order of launches",
     ),
@@ -168,7 +166,6 @@ OPTIONS: tuple[Option, ...] = (
         flag="--perf-keep-server",
         key="keep_server",
         parse=as_duration,
-        default=0.0,
         metavar="TIME",
         help="leave the server warm for the next invocation, such as 30min",
     ),
@@ -177,7 +174,6 @@ OPTIONS: tuple[Option, ...] = (
         flag="--perf-report",
         key="report",
         parse=as_text,
-        default="",
         metavar="DIR",
         help="write all raw runs (JSON), the HTML page and the pull-request comment there",
     ),
@@ -185,7 +181,6 @@ OPTIONS: tuple[Option, ...] = (
         target="reason",
         flag="--perf-reason",
         parse=as_text,
-        default="",
         metavar="TEXT",
         help="why a worse baseline is accepted; kept in its history",
     ),
@@ -193,7 +188,6 @@ OPTIONS: tuple[Option, ...] = (
         target="resume",
         flag="--perf-continue",
         parse=as_flag,
-        default=False,
         switch=True,
         help="go on from the runs that an interrupted invocation of the same servers finished",
     ),
@@ -202,68 +196,59 @@ OPTIONS: tuple[Option, ...] = (
         flag="--perf-strict-evidence",
         key="strict_evidence",
         parse=as_flag,
-        default=False,
         switch=True,
         help="a run whose backend can't be confirmed is INVALID",
     ),
-    Option(target="model", key="model", parse=as_text, default="", help="model folder or hub name"),
+    Option(target="model", key="model", parse=as_text, help="model folder or hub name"),
     Option(
         target="tensor_parallel",
         key="tensor_parallel",
         parse=whole_number(1),
-        default=1,
         help="GPUs that one server spans",
     ),
     Option(
         target="baselines_dir",
         key="baselines",
         parse=as_text,
-        default="baselines",
         help="folder of stored baselines",
     ),
-    Option(target="gate.regression", key="regression", parse=as_percent, default=_GATE.regression, help="margin d"),
-    Option(target="gate.win", key="win", parse=as_percent, default=_GATE.win, help="margin dw"),
-    Option(target="gate.proven", key="proven", parse=as_percent, default=_GATE.proven, help="margin d0"),
+    Option(target="gate.regression", key="regression", parse=as_percent, help="margin d"),
+    Option(target="gate.win", key="win", parse=as_percent, help="margin dw"),
+    Option(target="gate.proven", key="proven", parse=as_percent, help="margin d0"),
     Option(
         target="gate.runs_per_launch",
         key="runs",
         parse=whole_number(3),
-        default=_GATE.runs_per_launch,
         help="valid runs of a cell in each launch",
     ),
     Option(
         target="gate.assumed_session_sd",
         key="assumed_session_sd",
         parse=as_percent,
-        default=_GATE.assumed_session_sd,
         help="between sessions, while a baseline is provisional",
     ),
     Option(
         target="gate.assumed_launch_sd",
         key="assumed_launch_sd",
         parse=as_percent,
-        default=_GATE.assumed_launch_sd,
         help="between launches, while a baseline is provisional",
     ),
     Option(
         target="gate.max_drift",
         key="max_drift",
         parse=as_percent,
-        default=_GATE.max_drift,
         help="cumulative drift from the frozen anchor that an update may reach",
     ),
     Option(
         target="min_window_s",
         key="min_window",
         parse=as_duration,
-        default=1.0,
         help="shortest steady window of a run that is believed",
     ),
     Option(
         target="request_timeout_s",
         key="request_timeout",
         parse=as_time_limit,
-        default=600.0,
         help="longest silence inside a run, and longest time of one request, before the server is said to hang",
     ),
 )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Callable
 from typing import Any
 
@@ -16,6 +15,8 @@ def _argparse_type(option: Option) -> Callable[[str], Any]:
         try:
             return option.parse(text)
         except ValueError as error:
+            import argparse
+
             raise argparse.ArgumentTypeError(str(error)) from None
 
     return parse
@@ -36,6 +37,10 @@ def add_options(parser: pytest.Parser) -> None:
     for option in OPTIONS:
         if option.flag:
             group.addoption(option.flag, **_arguments_of(option))
+
+
+def any_given(config: pytest.Config) -> bool:
+    return any(getattr(config.option, option.dest, None) is not None for option in OPTIONS if option.flag)
 
 
 def add_aliases(parser: pytest.Parser) -> None:

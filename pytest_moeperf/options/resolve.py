@@ -127,7 +127,13 @@ def _value(option: Option, given: Given, table: Mapping[str, Any], where: str) -
         return _parsed(option, given.environ[option.env], option.env), f"environment {option.env}"
     if option.key and option.key in table:
         return _parsed(option, table[option.key], f"{where} {option.key}"), f"file {given.file}"
-    return option.default, "default"
+    return default_of(option), "default"
+
+
+def default_of(option: Option) -> Any:
+    """As the field of ``Settings`` or ``GateSettings`` declares it."""
+    group, _, name = option.target.rpartition(".")
+    return getattr(GateSettings() if group else Settings(), name)
 
 
 def _parsed(option: Option, value: object, where: str) -> Any:

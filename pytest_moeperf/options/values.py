@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from pytest_moeperf.units import parse_duration_s, parse_percent
-
 
 def as_text(value: object) -> str:
     if not isinstance(value, str):
@@ -68,17 +66,21 @@ def one_of(*allowed: str) -> Callable[[object], str]:
 
 
 def as_duration(value: object) -> float:
+    from pytest_moeperf.units import parse_duration_s
+
     return parse_duration_s(value)
 
 
 def as_time_limit(value: object) -> float:
-    seconds = parse_duration_s(value)
+    seconds = as_duration(value)
     if seconds <= 0:
         raise ValueError(f"{value!r} leaves no time at all")
     return seconds
 
 
 def as_percent(value: object) -> float:
+    from pytest_moeperf.units import parse_percent
+
     return parse_percent(value)
 
 
@@ -87,3 +89,9 @@ def as_url(value: object) -> str:
     if not text.startswith(("http://", "https://")):
         raise ValueError(f"{value!r} does not start with http:// or https://")
     return text
+
+
+def as_engine(value: object) -> str:
+    from pytest_moeperf.model.workload import ENGINES
+
+    return one_of(*ENGINES)(value)

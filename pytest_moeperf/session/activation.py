@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-import ast
+from typing import TYPE_CHECKING
 
 import pytest
 
-from pytest_moeperf.markers import PERF
+from pytest_moeperf.markers.described import PERF
+
+if TYPE_CHECKING:
+    import ast
 
 SKIP_REASON = "performance test: run it with -m perf or --backend=NAME"
 
@@ -22,6 +25,8 @@ def asks_for_perf(config: pytest.Config) -> bool:
 def wants(expression: str, marker: str) -> bool:
     """True if ``marker`` stands in the expression outside of every ``not``. An expression that pytest will refuse
     wants nothing."""
+    import ast
+
     try:
         tree = ast.parse(expression, mode="eval")
     except SyntaxError:
@@ -30,6 +35,8 @@ def wants(expression: str, marker: str) -> bool:
 
 
 def _wanted(node: ast.expr, marker: str, *, positive: bool) -> bool:
+    import ast
+
     if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
         return _wanted(node.operand, marker, positive=not positive)
     if isinstance(node, ast.BoolOp):

@@ -15,7 +15,7 @@ from pytest_moeperf.baselines.store import BaselineStore
 from pytest_moeperf.baselines.updates import propose_update
 from pytest_moeperf.campaign import CellResult
 from pytest_moeperf.errors import UsageProblem
-from pytest_moeperf.markers import bounds_of, workload_of
+from pytest_moeperf.markers.read import bounds_of, workload_of
 from pytest_moeperf.model.bounds import Bound
 from pytest_moeperf.model.run import CANDIDATE, Evidence, Run
 from pytest_moeperf.model.settings import Settings

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from pytest_moeperf.errors import UsageProblem
-from pytest_moeperf.markers import bounds_of, is_perf, workload_of
+from pytest_moeperf.markers.described import is_perf
+from pytest_moeperf.markers.read import bounds_of, workload_of
 from pytest_moeperf.model.bench import CellPlan
 from pytest_moeperf.model.bounds import Bound
 from pytest_moeperf.model.settings import Settings

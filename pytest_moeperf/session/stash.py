@@ -6,14 +6,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pytest_moeperf.model.settings import Settings
-
 if TYPE_CHECKING:
+    from pytest_moeperf.model.settings import Settings
     from pytest_moeperf.model.verdict import Outcome
     from pytest_moeperf.session.measuring import MeasuringSession
     from pytest_moeperf.session.telling import Telling
 
-SETTINGS = pytest.StashKey[Settings]()
+SETTINGS: pytest.StashKey[Settings] = pytest.StashKey()
 MEASURING: pytest.StashKey[MeasuringSession] = pytest.StashKey()
 OUTCOME: pytest.StashKey[Outcome] = pytest.StashKey()
 TELLING: pytest.StashKey[Telling] = pytest.StashKey()

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from pytest_moeperf.errors import UsageProblem
-from pytest_moeperf.markers import bounds_of, workload_of
+from pytest_moeperf.markers.read import bounds_of, workload_of
 from pytest_moeperf.model.bounds import Bound
 from pytest_moeperf.model.settings import GateSettings
 from pytest_moeperf.model.workload import Workload

@@ -1,4 +1,4 @@
-"""The markers a test carries, checked once at collection: ``perf(**workload)`` and one marker per bound."""
+"""What a test's markers say, checked once at collection: its workload and its bounds."""
 
 from __future__ import annotations
 
@@ -9,28 +9,14 @@ from typing import Any
 import pytest
 
 from pytest_moeperf.errors import UsageProblem
+from pytest_moeperf.markers.described import PERF
 from pytest_moeperf.model.bounds import METRICS, PERCENTILES, Bound
 from pytest_moeperf.model.settings import GateSettings
 from pytest_moeperf.model.workload import DATASETS, Workload
 from pytest_moeperf.units import parse_percent
 
-PERF = "perf"
 WORKLOAD_FIELDS = tuple(field.name for field in fields(Workload))
 _LATENCY = ("tpot", "ttft", "itl", "e2el")
-
-DESCRIPTIONS = (
-    f"{PERF}(**workload): a serving benchmark; selected by -m perf. Workload defaults: {', '.join(WORKLOAD_FIELDS)}",
-    "throughput(regression='5%', win='3%', at_least=TOK_S): bound on steady output throughput",
-    *(
-        f"{metric}(regression='5%', win='3%', at_most_ms=MS, percentile='mean'|'p50'|'p99'): bound on {metric.upper()}"
-        for metric in _LATENCY
-    ),
-    "goodput(ttft=MS, tpot=MS, e2el=MS, regression='5%', win='3%', at_least=REQ_S): bound on requests within limits",
-)
-
-
-def is_perf(item: pytest.Item) -> bool:
-    return item.get_closest_marker(PERF) is not None
 
 
 def workload_of(item: pytest.Item, overrides: Mapping[str, Any] | None = None) -> Workload | None:

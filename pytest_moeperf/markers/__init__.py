@@ -1,0 +1,1 @@
+"""The markers a test carries: ``perf(**workload)`` and one for each bound."""

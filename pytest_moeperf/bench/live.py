@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
 
+from pytest_moeperf.bench.limits import ceiling_check, ceiling_for
 from pytest_moeperf.bench.listener import Listener
 from pytest_moeperf.bench.place import Place
 from pytest_moeperf.bench.vitals import ServerSilent, SilenceWatch, Vitals, run_timeout_s
@@ -25,7 +27,8 @@ from pytest_moeperf.model.records import ClientReport, LoadResult
 from pytest_moeperf.model.run import Check, Evidence, Fingerprint, Launch, Metrics, Plain, Run
 from pytest_moeperf.model.workload import Cell, Workload
 from pytest_moeperf.servers.measuring import measuring_lock
-from pytest_moeperf.telemetry import scrape, server_counters
+from pytest_moeperf.telemetry import Sampler, scrape, server_counters
+from pytest_moeperf.telemetry import checks as gpu_checks
 from pytest_moeperf.validity import client_checks, server_checks
 
 FLUSH_TIMEOUT_S = 60.0
@@ -97,7 +100,9 @@ class LiveServer:
             return self._run(cell, index, run_id=run_id, result=_nothing(started_at), checks=(self._process_check(),))
         self.control.post(f"/flush_cache?timeout={FLUSH_TIMEOUT_S:.0f}", timeout_s=FLUSH_TIMEOUT_S + 5)
         before, _, _ = self._counters()
-        result = self._drive(cell, index, run_id)
+        with self._sampler() as sampler:
+            result = self._drive(cell, index, run_id)
+        telemetry = sampler.summary() if sampler is not None else {}
         if result is None:
             return self._run(cell, index, run_id=run_id, result=_nothing(started_at), checks=(self._process_check(),))
         after, metrics_text, info = self._counters()
@@ -106,15 +111,21 @@ class LiveServer:
             return self._run(cell, index, run_id=run_id, result=result, checks=(self._process_check(),), info=info)
         metrics = self._metrics(cell, result)
         evidence = self._evidence(info, metrics_text)
+        ceiling = ceiling_for(self.place, info, cell.workload)
         checks = (
             *client_checks(result, metrics, cell.workload, min_window_s=self.rules.min_window_s),
             *server_checks(before, after, result, cell.workload),
             self._process_check(),
             *self.launch_checks,
             *evidence_checks(evidence, strict=self.rules.strict_evidence),
-            *ceiling_checks(metrics.out_tps_steady or metrics.out_tps, None),
+            *(gpu_checks(telemetry, self._own_pids()) if self.place.gpus else ()),
+            ceiling_check(metrics.out_tps_steady or metrics.out_tps, ceiling),
         )
-        return self._run(cell, index, run_id=run_id, result=result, checks=checks, info=info, evidence=evidence)
+        return replace(
+            self._run(cell, index, run_id=run_id, result=result, checks=checks, info=info, evidence=evidence),
+            telemetry=telemetry,
+            ceiling_tok_s=ceiling.tok_s,
+        )
 
     def _drive(self, cell: Cell, index: int, run_id: str) -> LoadResult | None:
         """None: the server died or went silent, which is noted.
@@ -170,8 +181,24 @@ class LiveServer:
             checks=checks,
             evidence=evidence or self._evidence(info, None),
             fingerprint=self._fingerprint(cell.workload, info),
-            ceiling_tok_s=None,
         )
+
+    def _sampler(self) -> AbstractContextManager[Sampler | None]:
+        """Of the GPUs that serve; nothing for a server that runs on none."""
+        gpus = [gpu.uuid for gpu in self.place.gpus]
+        return Sampler(gpus=gpus) if gpus else nullcontext()
+
+    def _own_pids(self) -> set[int]:
+        """Every process of the server's tree."""
+        import psutil
+
+        if self.server_pid is None:
+            return set()
+        try:
+            root = psutil.Process(self.server_pid)
+            return {root.pid, *(child.pid for child in root.children(recursive=True))}
+        except psutil.NoSuchProcess:
+            return set()
 
     def _process_check(self) -> Check:
         if self.vitals.trouble:
@@ -204,7 +231,7 @@ class LiveServer:
             software={
                 "engine": spec.engine,
                 "engine_version": info.get("version") if info else None,
-                **place.software,
+                **place.facts.software,
                 **self.rules.software,
             },
             hardware=place.facts.hardware,
@@ -238,14 +265,3 @@ def evidence_checks(evidence: Evidence, *, strict: bool) -> tuple[Check, ...]:
         message = f"nothing shows which runner executed; looked for: {looked}"
         return (Check(name="backend_evidence", status="fail" if strict else "unknown", message=message),)
     return (Check(name="backend_evidence", status="pass"),)
-
-
-def ceiling_checks(out_tps: float | None, ceiling_tok_s: float | None) -> tuple[Check, ...]:
-    if ceiling_tok_s is None or out_tps is None:
-        return (
-            Check(name="below_ceiling", status="unknown", message="no ceiling is known for this model and hardware"),
-        )
-    if out_tps > ceiling_tok_s:
-        message = f"{out_tps:.0f} tok/s is above the physical limit of this hardware, {ceiling_tok_s:.0f} tok/s"
-        return (Check(name="below_ceiling", status="fail", message=message),)
-    return (Check(name="below_ceiling", status="pass"),)

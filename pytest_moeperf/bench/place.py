@@ -11,7 +11,7 @@ from typing import Any
 
 from pytest_moeperf.bench.devices import CPU_DEVICE, Gpu, gpus_of_this_host, visible
 from pytest_moeperf.engines.sglang import on_cpu
-from pytest_moeperf.environment import read_environment, read_model, read_software
+from pytest_moeperf.environment import read_environment, read_model
 from pytest_moeperf.model.environment import EnvironmentFacts
 from pytest_moeperf.model.run import Plain
 from pytest_moeperf.model.spec import ServerSpec
@@ -64,13 +64,10 @@ class Place:
         """For the fingerprint: its name, and what its config says."""
         return read_model(self.spec.model) | {"name": self.model_name}
 
-    @cached_property
-    def software(self) -> dict[str, Plain]:
-        """Versions in the engine's interpreter; of the driver and the like on this machine."""
-        return self.facts.software | read_software(self.spec.python)
-
 
 def place_of(spec: ServerSpec) -> Place:
     without_gpu = spec.engine in ("simulated", "attached") or on_cpu(spec.args)
     gpus = () if without_gpu else visible(gpus_of_this_host(), os.environ | spec.env)
-    return Place(spec=spec, facts=read_environment(), gpus=gpus[: spec.tensor_parallel])
+    used = gpus[: spec.tensor_parallel]
+    facts = read_environment(python=spec.python, gpus=[gpu.uuid for gpu in used])
+    return Place(spec=spec, facts=facts, gpus=used)

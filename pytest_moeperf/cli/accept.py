@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 REPORT_FOLDER = "moeperf-report"
 BY = "moeperf accept"
 PYTEST = "pytest -m perf"
+_TO_SECONDS = len("2026-11-01T10:00:00")
 
 
 def add(commands: Commands) -> None:
@@ -108,8 +109,15 @@ def propose(outcomes: Sequence[Outcome], *, settings: Settings, store: BaselineS
     match = store.match(
         engine=engine, model=model, cell=decision.cell, fingerprint=last.fingerprint, compare=differences
     )
+    existing = match.baseline if match.comparable else None
+    moved = [event.at for event in existing.history if event.kind == "moved"] if existing else []
+    if moved and moved[-1][:_TO_SECONDS] > last.started_at[:_TO_SECONDS]:
+        return Refusal(
+            reason=f"The level was moved at {moved[-1]}, after these runs were measured and held against it.",
+            next_step="{pytest} --perf-report=DIR",
+        )
     return propose_update(
-        match.baseline if match.comparable else None,
+        existing,
         stored_runs(runs, bounds),
         engine=engine,
         model=model,

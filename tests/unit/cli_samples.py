@@ -94,7 +94,7 @@ def runs(
                     cell=of,
                     launch=Launch(id=f"d{day}-{number}", session=f"d{day}", start_s=12.0 + number / 10),
                     index=index,
-                    started_at=f"2026-11-{day:02}T10:{number:02}:{index:02}+00:00",
+                    started_at=f"2024-11-{day:02}T10:{number:02}:{index:02}+00:00",
                     metrics=_metrics(of, tok_s),
                     client=ClientReport(clock="kernel"),
                     checks=tuple(checks),
@@ -157,7 +157,7 @@ def record(
             evidence=evidence(of),
             max_drift=0.1,
             by="--update-baselines",
-            at=f"2026-11-{day:02}T11:00:00+00:00",
+            at=f"2024-11-{day:02}T11:00:00+00:00",
         )
         assert not isinstance(update, Refusal), update
         path, stored = store.save(update.baseline)
@@ -180,6 +180,6 @@ def report(folder: Path, *outcomes: Outcome) -> Path:
         outcomes,
         heading=Heading(engine=ENGINE, model=MODEL),
         settings=Settings(),
-        started_at="2026-11-20T10:00:00+00:00",
+        started_at="2024-11-20T10:00:00+00:00",
     )
     return write_json(view, folder)

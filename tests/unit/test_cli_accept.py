@@ -125,6 +125,20 @@ def test_the_same_runs_are_not_accepted_twice() -> None:
     assert files() == before
 
 
+def test_runs_from_before_the_last_move_are_refused() -> None:
+    record(HERE, cell(), days=[1])
+    for day in (20, 21):
+        made = runs(cell(), day=day, factor=0.94)
+        report(Path(f"day{day}"), outcome(decided(cell(), Verdict.REGRESSION, estimate=-0.06), made))
+    assert moeperf("accept", CELL, "--reason", REASON, "--from=day20").code == 0
+    before = files()
+    ran = moeperf("accept", CELL, "--reason", REASON, "--from=day21")
+    assert ran.code == 1
+    assert "after these runs were measured" in " ".join(ran.err.split())
+    assert "  next: pytest -m perf --perf-report=DIR\n" in ran.err
+    assert files() == before
+
+
 def test_a_cell_must_be_the_only_one_of_its_name() -> None:
     report(
         Path("moeperf-report"),

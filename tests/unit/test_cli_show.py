@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -43,13 +44,13 @@ def test_the_table() -> None:
         == """\
 flashinfer_cutedsl (simulated, moe-64x8)
   cell          stored   tok/s  sd [%]       drift  last change
-  c=10 512/128  1 x 2 *  2222   -/0.30/0.09  0.0 %  2026-11-05 recorded
+  c=10 512/128  1 x 2 *  2222   -/0.30/0.09  0.0 %  2024-11-05 recorded
 
 triton (simulated, moe-64x8)
   cell          stored   tok/s  sd [%]          drift   last change
-  c=1 512/128   2 x 2    362    0.69/0.23/0.08  -0.5 %  2026-11-03 extended
-  c=10 512/128  4 x 2    2211   0.00/0.42/0.10  +0.1 %  2026-11-04 extended
-  c=64 512/128  1 x 2 *  11.6k  -/0.32/0.15     0.0 %   2026-11-01 recorded
+  c=1 512/128   2 x 2    362    0.69/0.23/0.08  -0.5 %  2024-11-03 extended
+  c=10 512/128  4 x 2    2211   0.00/0.42/0.10  +0.1 %  2024-11-04 extended
+  c=64 512/128  1 x 2 *  11.6k  -/0.32/0.15     0.0 %   2024-11-01 recorded
 
 """
         + LEGEND
@@ -65,8 +66,8 @@ def test_two_baselines_of_one_cell_are_told_apart_and_named_one_by_one() -> None
         == """\
 triton (simulated, moe-64x8)
   cell                stored   tok/s  sd [%]          drift   last change
-  c=10 512/128 @14cd  1 x 2 *  1973   -/0.52/0.16     0.0 %   2026-11-09 recorded
-  c=10 512/128 @8529  2 x 2    2207   0.00/0.58/0.12  -0.1 %  2026-11-02 extended
+  c=10 512/128 @14cd  1 x 2 *  1973   -/0.52/0.16     0.0 %   2024-11-09 recorded
+  c=10 512/128 @8529  2 x 2    2207   0.00/0.58/0.12  -0.1 %  2024-11-02 extended
 
 """
         + LEGEND
@@ -88,7 +89,7 @@ def test_one_cell_in_detail() -> None:
         evidence=evidence(cell()),
         max_drift=0.1,
         by="moeperf accept",
-        at="2026-11-07T12:00:00+00:00",
+        at="2024-11-07T12:00:00+00:00",
         reason="slower since the security fix in 0.5.15",
     )
     assert isinstance(update, Update)
@@ -108,24 +109,24 @@ throughput  2073 tok/s  -               0.33    0.11  -6.1 %
 tpot        4.82 ms     -               0.33    0.11  +6.5 %
 
 history
-  2026-11-01T11:00:00  recorded, 6 runs, by --update-baselines; reason: first
-  2026-11-02T11:00:00  extended, 6 runs, by --update-baselines; throughput
+  2024-11-01T11:00:00  recorded, 6 runs, by --update-baselines; reason: first
+  2024-11-02T11:00:00  extended, 6 runs, by --update-baselines; throughput
       -0.1 % (drift 0.0 %); tpot +0.1 % (drift +0.1 %); reason: EQUIVALENT
-  2026-11-07T12:00:00  moved, 9 runs, by moeperf accept; throughput -6.1 %
+  2024-11-07T12:00:00  moved, 9 runs, by moeperf accept; throughput -6.1 %
       (drift -6.1 %); tpot +6.4 % (drift +6.5 %); reason given: slower since the
       security fix in 0.5.15
 change points of the throughput over 7 launches
-  2026-11-07T10:01:00  -6.1 % from launch d7-1
+  2024-11-07T10:01:00  -6.1 % from launch d7-1
 
 launches, oldest first
   started              session  launch  runs  tok/s  start   level
-  2026-11-01T10:01:00  d1       d1-1    3     2220   12.1 s  retired, anchor
-  2026-11-01T10:02:00  d1       d1-2    3     2195   12.2 s  retired, anchor
-  2026-11-02T10:01:00  d2       d2-1    3     2203   12.1 s  retired
-  2026-11-02T10:02:00  d2       d2-2    3     2208   12.2 s  retired
-  2026-11-07T10:01:00  d7       d7-1    3     2077   12.1 s  current
-  2026-11-07T10:02:00  d7       d7-2    3     2065   12.2 s  current
-  2026-11-07T10:03:00  d7       d7-3    3     2077   12.3 s  current
+  2024-11-01T10:01:00  d1       d1-1    3     2220   12.1 s  retired, anchor
+  2024-11-01T10:02:00  d1       d1-2    3     2195   12.2 s  retired, anchor
+  2024-11-02T10:01:00  d2       d2-1    3     2203   12.1 s  retired
+  2024-11-02T10:02:00  d2       d2-2    3     2208   12.2 s  retired
+  2024-11-07T10:01:00  d7       d7-1    3     2077   12.1 s  current
+  2024-11-07T10:02:00  d7       d7-2    3     2065   12.2 s  current
+  2024-11-07T10:03:00  d7       d7-3    3     2077   12.3 s  current
 
 ran: triton (confirmed)
   confirmed: server log line 32: "Using default MoE kernel config"
@@ -160,16 +161,27 @@ fingerprint
     assert moeperf("show", "triton c=10").out == ran.out
 
 
+def test_without_the_library_change_points_are_not_looked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "ruptures", None)
+    record(HERE, cell(), days=[1, 2])
+    ran = moeperf("show", "triton/c10")
+    assert ran.code == 0
+    assert (
+        "\nchange points: not looked for, ruptures is not installed: pip install\n  'pytest-moeperf[report]'\n"
+        in ran.out
+    )
+
+
 def test_an_imported_cell_says_what_nobody_knows() -> None:
     Path("sweep.csv").write_text("backend,model,concurrency,input_len,output_len,tpot\nmarlin,m,2,512,128,95.14\n")
-    result = import_results("sweep.csv", at="2026-11-01T10:00:00+00:00", provenance="a report of\x1b[31m October")
+    result = import_results("sweep.csv", at="2024-11-01T10:00:00+00:00", provenance="a report of\x1b[31m October")
     FileStore(HERE).save(result.baselines[0])
     assert (
         moeperf("show").out
         == """\
 marlin (attached, m)
   cell         stored   tok/s  sd [%]  drift  last change
-  c=2 512/128  1 x 1 *  -      -       -      2026-11-01 imported
+  c=2 512/128  1 x 1 *  -      -       -      2024-11-01 imported
 
 """
         + LEGEND
@@ -187,7 +199,7 @@ metric  level    sd [%] session  launch  run  drift
 tpot    95.1 ms  -               -       -    0.0 %
 
 history
-  2026-11-01T10:00:00  imported, 1 run, by moeperf import; reason: a report of
+  2024-11-01T10:00:00  imported, 1 run, by moeperf import; reason: a report of
       October
 change points: not looked for, 0 launches are fewer than 4
 
@@ -297,7 +309,7 @@ def test_estimated_spreads_are_those_of_the_runs() -> None:
         evidence=evidence(cell()),
         max_drift=0.1,
         by="--update-baselines",
-        at="2026-11-02T11:00:00+00:00",
+        at="2024-11-02T11:00:00+00:00",
     )
     assert isinstance(update, Update)
     FileStore(HERE).save(update.baseline)
@@ -313,6 +325,6 @@ def test_estimated_spreads_are_those_of_the_runs() -> None:
         "0.00/2.09/0.00",
         "0.0",
         "%",
-        "2026-11-02",
+        "2024-11-02",
         "recorded",
     ]

@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
+import secrets
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from pytest_moeperf.engines.sglang_flags import InstalledSglang, installed_sglang, option_of, refuse_unknown_flags
+from pytest_moeperf.engines.sglang_flags import (
+    InstalledSglang,
+    installed_sglang,
+    option_of,
+    refuse_unknown_flags,
+    without_option,
+)
 from pytest_moeperf.errors import UsageProblem
 from pytest_moeperf.model.server import API_KEY_PLACEHOLDER, PORT_PLACEHOLDER, LaunchPlan
 from pytest_moeperf.model.spec import ServerSpec
 
 BACKEND_FLAG = "--moe-runner-backend"
+API_KEY_FLAG = "--api-key"
 READY_MARKER = "The server is fired up and ready to roll!"
 
 
@@ -57,9 +65,11 @@ class SglangEngine:
             command.append(f"{BACKEND_FLAG}={spec.backend}")
         if "--enable-metrics" not in spec.args:
             command.append("--enable-metrics")
-        if option_of(spec.args, "--api-key") is None:
-            command += ["--api-key", API_KEY_PLACEHOLDER]
-        command += spec.args
+        # Its port is open to every user of this host. A key from the configuration goes the way of a generated one, so
+        # that it is in no command that is shown or stored.
+        own_key = option_of(spec.args, API_KEY_FLAG)
+        command.append(f"{API_KEY_FLAG}={API_KEY_PLACEHOLDER}")
+        command += without_option(spec.args, API_KEY_FLAG)
         return LaunchPlan(
             command=tuple(command),
             name=spec.label,
@@ -68,6 +78,7 @@ class SglangEngine:
             ready_log_marker=None if "--skip-server-warmup" in spec.args else READY_MARKER,
             start_timeout_s=spec.start_timeout_s,
             devices=tuple(devices),
+            api_key=secrets.token_urlsafe(24) if own_key is None else own_key,
         )
 
 

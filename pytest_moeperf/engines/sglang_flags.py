@@ -110,6 +110,17 @@ def option_of(args: Sequence[str], name: str) -> str | None:
     return value
 
 
+def without_option(args: Sequence[str], name: str) -> list[str]:
+    """``args`` without any ``--name=value`` or ``--name value``."""
+    kept: list[str] = []
+    skip = False
+    for argument in args:
+        if not skip and argument != name and not argument.startswith(f"{name}="):
+            kept.append(argument)
+        skip = not skip and argument == name
+    return kept
+
+
 def refuse_unknown_flags(args: Sequence[str], installed: InstalledSglang) -> None:
     """:raises UsageProblem: the first flag that this version does not have, with what took its place."""
     for argument in args:

@@ -62,7 +62,7 @@ def test_the_backend_is_implied_and_the_users_arguments_come_last(python: str, m
     )
     assert plan.command == (
         *(python, "-m", "sglang.launch_server", "--model-path", model, "--host", "127.0.0.1", "--port", "{port}"),
-        *("--tp-size", "8", "--moe-runner-backend=triton", "--enable-metrics", "--api-key", "{api_key}"),
+        *("--tp-size", "8", "--moe-runner-backend=triton", "--enable-metrics", "--api-key={api_key}"),
         "--quantization=modelopt_fp4",
     )
     assert plan.devices == ("GPU-1",)
@@ -70,13 +70,34 @@ def test_the_backend_is_implied_and_the_users_arguments_come_last(python: str, m
 
 
 def test_what_the_user_says_is_not_said_twice(python: str, model: str) -> None:
-    arguments = ("--moe-runner-backend=flashinfer_cutlass", "--enable-metrics", "--api-key=mine")
+    arguments = ("--moe-runner-backend=flashinfer_cutlass", "--enable-metrics")
     plan = SglangEngine().launch_plan(
         spec(python=python, model=model, args=arguments), devices=(), session="s", launch="l"
     )
     assert [part for part in plan.command if "moe-runner" in part] == ["--moe-runner-backend=flashinfer_cutlass"]
     assert plan.command.count("--enable-metrics") == 1
-    assert "{api_key}" not in plan.command
+
+
+@pytest.mark.parametrize("arguments", [("--api-key=mine",), ("--api-key", "mine")])
+def test_the_users_own_key_stands_in_no_command(python: str, model: str, arguments: tuple[str, ...]) -> None:
+    plan = SglangEngine().launch_plan(
+        spec(python=python, model=model, args=("--mem-fraction-static=0.5", *arguments, "--disable-radix-cache")),
+        devices=(),
+        session="s",
+        launch="l",
+    )
+    assert plan.command[-3:] == ("--api-key={api_key}", "--mem-fraction-static=0.5", "--disable-radix-cache")
+    assert "mine" not in " ".join(plan.command)
+    assert plan.api_key == "mine"
+
+
+def test_every_launch_has_a_key_of_its_own(python: str, model: str) -> None:
+    keys = {
+        SglangEngine().launch_plan(spec(python=python, model=model), devices=(), session="s", launch=name).api_key
+        for name in ("one", "two")
+    }
+    assert len(keys) == 2
+    assert all(key is not None and len(key) >= 32 for key in keys)
 
 
 def test_the_flags_are_asked_once_a_version(python: str, tmp_path: Path) -> None:

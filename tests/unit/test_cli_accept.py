@@ -11,7 +11,7 @@ from cli_samples import cell, decided, fingerprint, moeperf, outcome, record, re
 
 from pytest_moeperf.baselines import FileStore
 from pytest_moeperf.cli.report_file import read_report
-from pytest_moeperf.model.run import Check
+from pytest_moeperf.model.run import REFERENCE, Check
 from pytest_moeperf.model.verdict import Verdict
 
 HERE = Path("baselines")
@@ -123,6 +123,32 @@ def test_the_same_runs_are_not_accepted_twice() -> None:
     assert ran.code == 1
     assert "  All of these runs are in the baseline already.\n" in ran.err
     assert files() == before
+
+
+def test_a_verified_win_moves_the_level_by_the_candidates_runs_alone() -> None:
+    record(HERE, cell(), days=[1])
+    made = runs(cell(), day=20, factor=1.06)
+    beside = [
+        replace(run, id=f"{run.id}-r", launch=replace(run.launch, id=f"{run.launch.id}-r", arm=REFERENCE))
+        for run in runs(cell(), day=20)
+    ]
+    report(Path("moeperf-report"), outcome(decided(cell(), Verdict.VERIFIED_WIN, estimate=0.06), [*beside, *made]))
+    assert moeperf("accept", CELL, "--reason", REASON).out.startswith("triton c=10 512/128: moved, 6 runs\n")
+    (entry,) = FileStore(HERE).all()
+    assert {run.id for run in entry.baseline.runs} == {run.id for run in made}
+
+
+def test_of_several_tests_of_one_cell_the_gravest_verdict_counts() -> None:
+    made = runs(cell(), day=20)
+    report(
+        Path("moeperf-report"),
+        outcome(decided(cell(), Verdict.EQUIVALENT), made),
+        outcome(decided(cell(), Verdict.INVALID), made),
+    )
+    ran = moeperf("accept", CELL, "--reason", REASON)
+    assert ran.code == 1
+    assert "  Only valid runs make a baseline: a validity check failed.\n" in ran.err
+    assert not HERE.exists()
 
 
 def test_runs_from_before_the_last_move_are_refused() -> None:

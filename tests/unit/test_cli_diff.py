@@ -123,6 +123,14 @@ only in A: triton c=64 512/128
     )
 
 
+def test_a_cell_that_both_reports_have_is_no_partner_for_another() -> None:
+    for folder, backends in (("old", ("triton", "marlin")), ("new", ("marlin", "cutlass"))):
+        cells = [cell(10, backend) for backend in backends]
+        report(Path(folder), *(outcome(decided(of, Verdict.EQUIVALENT), runs(of, day=1)) for of in cells))
+    titles = [line for line in moeperf("diff", "old", "new").out.splitlines() if line.startswith(("triton", "marlin"))]
+    assert titles == ["marlin c=10 512/128", "triton c=10 512/128 -> cutlass c=10 512/128"]
+
+
 def test_void_runs_take_no_part() -> None:
     void = runs(cell(), day=2, factor=0.1, checks=[Check(name="no_failed_requests", status="fail")])
     report(Path("old"), outcome(decided(cell(), Verdict.EQUIVALENT), runs(cell(), day=1)))

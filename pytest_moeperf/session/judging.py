@@ -108,6 +108,9 @@ def update(
     if last is None:
         return replace(outcome, refused="no run was made")
     match = group.bench.own_baseline_for(last)
+    if match.baseline is not None and stored and {run.id for run in stored} <= {run.id for run in match.baseline.runs}:
+        # Continued from an invocation that was interrupted after it had recorded this cell.
+        return replace(outcome, recorded=match.path)
     proposal = propose_update(
         match.baseline if match.comparable else None,
         stored,

@@ -29,12 +29,15 @@ def is_controller(config: pytest.Config) -> bool:
 
 
 def register_roles(config: pytest.Config) -> None:
-    """:raises UsageProblem: the settings ask for something that can't be done; nothing was started."""
+    """:raises pytest.UsageError: the settings ask for something that can't be done; nothing was started."""
     from pytest_moeperf.session.checks import check_before_start
 
     settings = config.stash[SETTINGS]
     if not is_worker(config):
-        check_before_start(settings)
+        try:
+            check_before_start(settings)
+        except MoeperfError as error:
+            raise pytest.UsageError(str(error)) from None
         from pytest_moeperf.session.telling import Telling
 
         config.stash[TELLING] = Telling(config=config, settings=settings)

@@ -99,6 +99,11 @@ class Moeperf:
         """Where the server answers; leased until all tests of the group are done."""
         return self._group.url()
 
+    @property
+    def api_key(self) -> str | None:
+        """The server's key, drawn for its launch: ``Authorization: Bearer KEY``. Never print or store it."""
+        return self._group.bench.live().api_key
+
     def measure(self, **workload: Any) -> Outcome:
         """The verdict on this test's cell; fails the test if it does not pass.
 

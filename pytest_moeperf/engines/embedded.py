@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import secrets
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from pytest_moeperf.engines.sglang_flags import option_of
+from pytest_moeperf.engines.sglang import API_KEY_FLAG
+from pytest_moeperf.engines.sglang_flags import option_of, without_option
 from pytest_moeperf.engines.simulated.launch import build_command, known_backends
 from pytest_moeperf.engines.simulated.profile import load_profile
 from pytest_moeperf.errors import UsageProblem
-from pytest_moeperf.model.server import LaunchPlan
+from pytest_moeperf.model.server import API_KEY_PLACEHOLDER, PORT_PLACEHOLDER, LaunchPlan
 from pytest_moeperf.model.spec import ServerSpec
 
 
@@ -40,13 +42,14 @@ class SimulatedEngine:
             backend=spec.backend,
             model=spec.model or None,
             tensor_parallel=spec.tensor_parallel,
-            args=spec.args,
+            args=(f"{API_KEY_FLAG}={API_KEY_PLACEHOLDER}", *without_option(spec.args, API_KEY_FLAG)),
             session_key=session,
             launch_key=launch,
             seed=0,
         )
         port_at = command.index("--port") + 1
-        command[port_at] = "{port}"
+        command[port_at] = PORT_PLACEHOLDER
+        own_key = option_of(spec.args, API_KEY_FLAG)
         return LaunchPlan(
             command=tuple(command),
             name=spec.label,
@@ -55,4 +58,5 @@ class SimulatedEngine:
             cwd=str(Path.cwd()),
             start_timeout_s=spec.start_timeout_s,
             devices=tuple(devices),
+            api_key=secrets.token_urlsafe(24) if own_key is None else own_key,
         )

@@ -74,8 +74,10 @@ class GuardianLink:
 
     def _finish(self) -> None:
         self._line.close()
-        # Only a guardian that is dead leaves orphans; one that others still hold is alive.
+        # Only a guardian that is dead leaves something behind; one that others still hold is alive.
         end_orphans(self.record.launch_id)
+        if not proctree.is_alive(guardian_of(self.record)) and not proctree.orphans(self.record.launch_id):
+            launch_folder.remove_all_but_logs(Path(self.record.folder))
 
     def _ask(self, message: Message, *, timeout_s: float = _REPLY_S) -> Message:
         with self._lock:

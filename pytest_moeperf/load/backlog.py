@@ -87,15 +87,23 @@ class Backlog:
     def parse(self, exchange: Exchange, limit: int | None = None) -> None:
         """Feed the stored reads to the reply, each with its stamp, and forget them."""
         reads = exchange.reads if limit is None else exchange.reads[:limit]
-        reply = exchange.reply
+        offset_ns = self.offset_ns
+        stamps_ns: list[int] = []
+        delays_ns: list[int] = []
         for user_ns, data, ancillary in reads:
-            stamp_ns = self._stamp_ns(user_ns, ancillary, counts=bool(data))
-            if data:
-                self.reads += 1
-                reply.feed(stamp_ns, data)
+            wall_ns = kernel_stamp_ns(ancillary)
+            if wall_ns is None:
+                stamps_ns.append(user_ns)
+                self.unstamped_reads += bool(data)
             else:
-                reply.eof(stamp_ns)
-            self.held_bytes -= len(data) + READ_OVERHEAD_BYTES
+                stamp_ns = min(wall_ns - offset_ns, user_ns)
+                stamps_ns.append(stamp_ns)
+                delays_ns.append(user_ns - stamp_ns)
+        datas = [data for _, data, _ in reads]
+        exchange.reply.feed_all(stamps_ns, datas)
+        self.delays.add(delays_ns)
+        self.reads += len(datas) - datas.count(b"")
+        self.held_bytes -= sum(map(len, datas)) + len(datas) * READ_OVERHEAD_BYTES
         del exchange.reads[: len(reads)]
 
     def ended(self, exchange: Exchange) -> None:
@@ -126,15 +134,6 @@ class Backlog:
             self.parse(exchange)
             self._settle(exchange)
             between()
-
-    def _stamp_ns(self, user_ns: int, ancillary: Ancillary, *, counts: bool) -> int:
-        wall_ns = kernel_stamp_ns(ancillary)
-        if wall_ns is None:
-            self.unstamped_reads += counts
-            return user_ns
-        stamp_ns = min(wall_ns - self.offset_ns, user_ns)
-        self.delays.add(user_ns - stamp_ns)
-        return stamp_ns
 
     def _settle(self, exchange: Exchange) -> None:
         if not exchange.reply.complete:

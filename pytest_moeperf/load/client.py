@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from pytest_moeperf.errors import LoadError
 from pytest_moeperf.load.backlog import READ_OVERHEAD_BYTES, Backlog, Exchange, Read
-from pytest_moeperf.load.clock import ANCILLARY_BYTES, KERNEL, USER, Ancillary, realtime_offset_ns
+from pytest_moeperf.load.clock import ANCILLARY_BYTES, KERNEL, USER, Ancillary, StampKeeper, realtime_offset_ns
 from pytest_moeperf.load.connection import READ_BYTES, PlainConnection, TlsConnection, connect
 from pytest_moeperf.load.job import Job, Outcome, Planned, to_wire
 from pytest_moeperf.load.poller import READABLE, Poller, allow_open_files
@@ -78,6 +78,7 @@ class LoadClient:
         self._slots = [Slot(job.first_slot + number) for number in range(job.slots)]
         self._by_fd: dict[int, Slot] = {}
         self._poller = Poller(job.slots + 1)
+        self._stamps: StampKeeper | None = None
         self._backlog = Backlog(limit_bytes=job.held_bytes)
         self._waiting: deque[tuple[Planned, bytes]] = deque()
         self._idle: list[Slot] = []
@@ -94,6 +95,7 @@ class LoadClient:
         allow_open_files(self._job.slots + 64)
         for planned in self._job.requests:
             self._waiting.append((planned, self._encode(planned)))
+        self._stamps = StampKeeper()
         if self._stop_fd is not None:
             self._poller.register(self._stop_fd)
         for opened, slot in enumerate(self._slots):
@@ -123,6 +125,8 @@ class LoadClient:
         """Close what is open. ``run`` does it; on its own where there is no run."""
         for slot in self._slots:
             self._close(slot)
+        if self._stamps is not None:
+            self._stamps.close()
         self._poller.close()
 
     def outcome(self) -> Outcome:

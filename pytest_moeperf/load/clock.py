@@ -7,7 +7,7 @@ import socket
 import struct
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 KERNEL = "kernel"
 USER = "user"
@@ -15,6 +15,9 @@ USER = "user"
 SO_TIMESTAMPNS = 35
 """From asm-generic/socket.h (x86-64, arm64, riscv); Python has no name for it."""
 _TIMESPEC = struct.Struct("@qq")
+_TIMESPEC_BYTES = _TIMESPEC.size
+_unpack_timespec = _TIMESPEC.unpack
+_SOL_SOCKET = socket.SOL_SOCKET
 ANCILLARY_BYTES = socket.CMSG_SPACE(_TIMESPEC.size) if hasattr(socket, "CMSG_SPACE") else 0
 
 Ancillary = list[tuple[int, int, bytes]]
@@ -30,12 +33,40 @@ def enable_kernel_stamps(sock: socket.socket) -> bool:
     return False
 
 
+class StampKeeper:
+    """Keeps the kernel's stamping on, and knows whether it works.
+
+    The kernel switches stamping on some time after the first socket has asked, and off again with the last one; packets
+    in between come unstamped. One connection of our own, to ourselves, waits for the first and prevents the second.
+    """
+
+    def __init__(self, *, patience_s: float = 1.0) -> None:
+        self._listener = socket.create_server(("127.0.0.1", 0), backlog=1)
+        self._reader = socket.create_connection(self._listener.getsockname(), timeout=patience_s)
+        self._writer, _ = self._listener.accept()
+        self.works = enable_kernel_stamps(self._reader) and self._see_a_stamp(patience_s)
+
+    def close(self) -> None:
+        for sock in (self._writer, self._reader, self._listener):
+            sock.close()
+
+    def _see_a_stamp(self, patience_s: float) -> bool:
+        give_up_at = time.monotonic() + patience_s
+        while time.monotonic() < give_up_at:
+            self._writer.sendall(b"?")
+            _, ancillary, _, _ = self._reader.recvmsg(1, ANCILLARY_BYTES)
+            if kernel_stamp_ns(ancillary) is not None:
+                return True
+            time.sleep(1e-3)
+        return False
+
+
 def kernel_stamp_ns(ancillary: Ancillary) -> int | None:
     """CLOCK_REALTIME, ns, at which the kernel got the last byte of the read (Linux >= 4.14); None: not stamped."""
     for level, kind, data in ancillary:
-        if kind == SO_TIMESTAMPNS and level == socket.SOL_SOCKET and len(data) == _TIMESPEC.size:
-            seconds, nanoseconds = _TIMESPEC.unpack(data)
-            return int(seconds * 1_000_000_000 + nanoseconds)
+        if kind == SO_TIMESTAMPNS and level == _SOL_SOCKET and len(data) == _TIMESPEC_BYTES:
+            seconds, nanoseconds = _unpack_timespec(data)
+            return seconds * 1_000_000_000 + nanoseconds  # type: ignore[no-any-return]
     return None
 
 
@@ -54,40 +85,43 @@ def realtime_offset_ns(*, tries: int = 9) -> int:
     return best
 
 
+_FINE_NS = (1 << 10) - 1
+_COARSE_NS = (1 << 20) - 1
+_FINE_BELOW_NS = 1 << 24
+
+
 class DelayHistogram:
     """Delays in ns, counted in buckets of 1 us below 16 ms and of 1 ms above: fixed size for any number of delays."""
 
-    _FINE_NS = 1 << 10
-    _COARSE_NS = 1 << 20
-    _FINE_BELOW_NS = 1 << 24
-
     def __init__(self, counts: Mapping[int, int] | None = None, maximum_ns: int = 0) -> None:
         self.counts: dict[int, int] = dict(counts or {})
+        """By the last ns of the bucket."""
         self.maximum_ns = maximum_ns
 
-    def add(self, delay_ns: int) -> None:
-        width = self._FINE_NS if delay_ns < self._FINE_BELOW_NS else self._COARSE_NS
-        middle = delay_ns // width * width + width // 2
-        self.counts[middle] = self.counts.get(middle, 0) + 1
-        self.maximum_ns = max(self.maximum_ns, delay_ns)
+    def add(self, delays_ns: Sequence[int]) -> None:
+        counts = self.counts
+        for delay_ns in delays_ns:
+            top_ns = delay_ns | (_FINE_NS if delay_ns < _FINE_BELOW_NS else _COARSE_NS)
+            counts[top_ns] = counts.get(top_ns, 0) + 1
+        self.maximum_ns = max([self.maximum_ns, *delays_ns])
 
     def merge(self, other: DelayHistogram) -> None:
-        for middle, count in other.counts.items():
-            self.counts[middle] = self.counts.get(middle, 0) + count
+        for top_ns, count in other.counts.items():
+            self.counts[top_ns] = self.counts.get(top_ns, 0) + count
         self.maximum_ns = max(self.maximum_ns, other.maximum_ns)
 
     def percentile_ms(self, fraction: float) -> float | None:
-        """Nearest rank, good to half a bucket; None without delays."""
+        """Nearest rank, the upper end of its bucket; None without delays."""
         total = sum(self.counts.values())
         if not total:
             return None
         rank = max(1, round(fraction * total))
         seen = 0
-        for middle in sorted(self.counts):
-            seen += self.counts[middle]
+        for top_ns in sorted(self.counts):
+            seen += self.counts[top_ns]
             if seen >= rank:
                 break
-        return min(middle, self.maximum_ns) / 1e6
+        return min(top_ns, self.maximum_ns) / 1e6
 
     @property
     def maximum_ms(self) -> float | None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 from array import array
+from collections.abc import Sequence
 from typing import Any, Protocol
 
 import msgspec
@@ -39,6 +41,10 @@ class TokenStream(Protocol):
         :raises InBandError: if it is an error or an abort.
         :raises PayloadProblem: if it is not of this protocol.
         """
+        ...
+
+    def feed_ordinary(self, payloads: Sequence[bytes]) -> list[int] | None:
+        """The same for many payloads at once, if they only count tokens. None: they do more, and nothing was taken."""
         ...
 
     def settle(self, event_tokens: array[int]) -> None:
@@ -115,6 +121,20 @@ class SglangStream:
         if isinstance(event, _GeneratedWithOutput):
             self._keep(event, new)
         return new
+
+    def feed_ordinary(self, payloads: Sequence[bytes]) -> list[int] | None:
+        if self._keep_output:
+            return None
+        try:
+            metas = [event.meta_info for event in map(_decode_generated, payloads) if event.error is None]
+            counts = [meta.completion_tokens for meta in metas if meta.finish_reason is None]  # type: ignore[union-attr]
+            news = [later - earlier for earlier, later in itertools.pairwise([self.completion_tokens or 0, *counts])]  # type: ignore[operator]
+        except (msgspec.DecodeError, UnicodeDecodeError, AttributeError, TypeError):
+            return None
+        if len(news) != len(payloads) or min(news) < 0:
+            return None
+        self.completion_tokens = counts[-1]
+        return news
 
     def settle(self, event_tokens: array[int]) -> None:
         """Every event said its tokens."""
@@ -212,6 +232,10 @@ class OpenAiStream:
         if self._continuous:
             return counted or 0
         return int(has_content)
+
+    def feed_ordinary(self, payloads: Sequence[bytes]) -> list[int] | None:  # noqa: ARG002
+        """No short way here."""
+        return None
 
     def settle(self, event_tokens: array[int]) -> None:
         """Without continuous usage: the first event keeps its one token, the others share the rest evenly."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from enum import Enum
+from typing import Literal
 
 MAX_HEAD_BYTES = 64 * 1024
 _STATUS_LINE = re.compile(rb"HTTP/1\.([01]) (\d{3})(?: ([^\r\n]*))?")
@@ -15,15 +15,7 @@ class HttpProblem(ValueError):
     """Bytes that are not an HTTP/1.1 response, or one that ended too early."""
 
 
-class _State(Enum):
-    HEAD = "head"
-    CHUNK_SIZE = "chunk size"
-    CHUNK_DATA = "chunk data"
-    CHUNK_END = "chunk end"
-    TRAILER = "trailer"
-    COUNTED = "counted body"
-    UNTIL_CLOSE = "body until close"
-    COMPLETE = "complete"
+_State = Literal["head", "chunk size", "chunk data", "chunk end", "trailer", "counted", "until close", "complete"]
 
 
 class ResponseParser:
@@ -39,29 +31,29 @@ class ResponseParser:
         self.expected_bytes: int | None = None
         """Content-Length, where that is what counts."""
         self.body_bytes = 0
-        self._state = _State.HEAD
+        self._state: _State = "head"
         self._buffer = b""
         self._remaining = 0
 
     @property
     def complete(self) -> bool:
-        return self._state is _State.COMPLETE
+        return self._state == "complete"
+
+    @property
+    def between_chunks(self) -> bool:
+        """The next byte is the first of a chunk's size."""
+        return self._state == "chunk size" and not self._buffer
 
     def feed(self, data: bytes) -> bytes:
         """The body bytes in ``data``.
 
         :raises HttpProblem: for malformed bytes, or bytes after the end of the response.
         """
-        if self._state is _State.CHUNK_SIZE and not self._buffer:
-            body = _single_chunk(data)
-            if body is not None:
-                self.body_bytes += len(body)
-                return body
         data = self._buffer + data if self._buffer else data
         self._buffer = b""
         parts: list[bytes] = []
         while data:
-            if self._state is _State.COMPLETE:
+            if self._state == "complete":
                 raise HttpProblem(f"{len(data)} bytes follow the end of the response, beginning {data[:40]!r}")
             rest = self._step(data, parts)
             if rest is None:
@@ -77,11 +69,11 @@ class ResponseParser:
 
         :raises HttpProblem: if the response was not complete.
         """
-        if self._state is _State.UNTIL_CLOSE:
-            self._state = _State.COMPLETE
-        if self._state is _State.COMPLETE:
+        if self._state == "until close":
+            self._state = "complete"
+        if self._state == "complete":
             return
-        if self._state is _State.HEAD:
+        if self._state == "head":
             raise HttpProblem("closed inside the headers" if self._buffer else "closed before any answer")
         if self.expected_bytes is not None:
             raise HttpProblem(f"closed after {self.body_bytes} of {self.expected_bytes} body bytes")
@@ -90,20 +82,20 @@ class ResponseParser:
     def _step(self, data: bytes, parts: list[bytes]) -> bytes | None:
         """Consume one element; the bytes behind it, or None if it is not whole yet."""
         state = self._state
-        if state is _State.HEAD:
+        if state == "head":
             return self._read_head(data)
-        if state is _State.CHUNK_SIZE:
+        if state == "chunk size":
             return self._read_chunk_size(data)
-        if state in {_State.CHUNK_DATA, _State.COUNTED}:
+        if state in {"chunk data", "counted"}:
             parts.append(data[: self._remaining])
             rest = data[self._remaining :]
             self._remaining -= len(parts[-1])
             if not self._remaining:
-                self._state = _State.CHUNK_END if state is _State.CHUNK_DATA else _State.COMPLETE
+                self._state = "chunk end" if state == "chunk data" else "complete"
             return rest
-        if state is _State.CHUNK_END:
+        if state == "chunk end":
             return self._read_chunk_end(data)
-        if state is _State.TRAILER:
+        if state == "trailer":
             return self._read_trailer(data)
         parts.append(data)
         return b""
@@ -134,16 +126,16 @@ class ResponseParser:
         length = self.headers.get("content-length")
         if "chunked" in self.headers.get("transfer-encoding", "").lower():
             self.chunked = True
-            self._state = _State.CHUNK_SIZE
+            self._state = "chunk size"
         elif status in {204, 304}:
-            self._state = _State.COMPLETE
+            self._state = "complete"
         elif length is not None:
             if not length.isascii() or not length.isdigit():
                 raise HttpProblem(f"not a Content-Length: {length!r}")
             self.expected_bytes = self._remaining = int(length)
-            self._state = _State.COUNTED if self._remaining else _State.COMPLETE
+            self._state = "counted" if self._remaining else "complete"
         else:
-            self._state = _State.UNTIL_CLOSE
+            self._state = "until close"
             self.keep_alive = False
 
     def _read_chunk_size(self, data: bytes) -> bytes | None:
@@ -156,7 +148,7 @@ class ResponseParser:
         if match is None:
             raise HttpProblem(f"not a chunk size: {data[:end]!r}")
         self._remaining = int(match[1], 16)
-        self._state = _State.CHUNK_DATA if self._remaining else _State.TRAILER
+        self._state = "chunk data" if self._remaining else "trailer"
         return data[end + 2 :]
 
     def _read_chunk_end(self, data: bytes) -> bytes | None:
@@ -164,7 +156,7 @@ class ResponseParser:
             raise HttpProblem(f"a chunk is longer than its size says: {data[:40]!r}")
         if len(data) < 2:
             return None
-        self._state = _State.CHUNK_SIZE
+        self._state = "chunk size"
         return data[2:]
 
     def _read_trailer(self, data: bytes) -> bytes | None:
@@ -174,20 +166,8 @@ class ResponseParser:
                 raise HttpProblem(f"the trailer is larger than {MAX_HEAD_BYTES} bytes")
             return None
         if not line:
-            self._state = _State.COMPLETE
+            self._state = "complete"
         return rest
-
-
-def _single_chunk(data: bytes) -> bytes | None:
-    """The body of ``data`` if that is exactly one whole, non-empty chunk: how nearly every read looks."""
-    end = data.find(b"\r\n", 0, 18)
-    match = _CHUNK_SIZE.fullmatch(data, 0, end) if end > 0 else None
-    if match is None:
-        return None
-    size = int(match[1], 16)
-    if not size or len(data) != end + size + 4 or not data.endswith(b"\r\n"):
-        return None
-    return data[end + 2 : -2]
 
 
 def _headers(lines: list[bytes]) -> dict[str, str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from array import array
+from collections.abc import Sequence
 
 from pytest_moeperf.load.events import DONE, InBandError, PayloadProblem, token_stream
 from pytest_moeperf.load.http1 import HttpProblem, ResponseParser
@@ -10,6 +11,8 @@ from pytest_moeperf.load.sse import SseParser, SseProblem
 from pytest_moeperf.model.records import RequestRecord
 
 _SNIPPET_BYTES = 300
+_LF, _CR = b"\n\r"
+_AROUND_PAYLOAD = len(b"data: \n\n")
 
 
 class Reply:
@@ -31,6 +34,8 @@ class Reply:
         self._end_ns: int | None = None
         self._is_stream: bool | None = None
         self._snippet = b""
+        self._at_boundary = False
+        """Neither parser is inside of anything: what comes is a new chunk and a new event."""
 
     @property
     def complete(self) -> bool:
@@ -47,17 +52,62 @@ class Reply:
         """Nothing that still comes can be understood, or matters: the connection is of no more use."""
         return self.error is not None and (self._is_stream is not True or self.error.startswith("protocol"))
 
+    def feed_all(self, stamps_ns: Sequence[int], reads: Sequence[bytes]) -> None:
+        """Reads in order; an empty one is the end of the connection."""
+        taken = 0
+        tried = False
+        while taken < len(reads):
+            if self._at_boundary and not tried:
+                tried = True
+                taken += self._feed_ordinary(stamps_ns[taken:], reads[taken:])
+            if reads[taken]:
+                self.feed(stamps_ns[taken], reads[taken])
+            else:
+                self.eof(stamps_ns[taken])
+            taken += 1
+
+    def _feed_ordinary(self, stamps_ns: Sequence[int], reads: Sequence[bytes]) -> int:
+        """The short way for the bulk of a stream: as many reads as hold one event each that only counts tokens, and
+        never the last of them. The number that was taken."""
+        payloads: list[bytes] = []
+        for data in reads:
+            payload = _only_payload(data)
+            if payload is None or payload == DONE:
+                break
+            payloads.append(payload)
+        del payloads[-1:]  # often the one with the finish reason
+        news = self._tokens.feed_ordinary(payloads) if payloads and self.error is None else None
+        if news is None:
+            return 0
+        self.http.body_bytes += sum(map(len, payloads)) + len(payloads) * _AROUND_PAYLOAD
+        if 0 in news:
+            stamps_ns = [stamp_ns for stamp_ns, new in zip(stamps_ns, news, strict=False) if new]
+            news = [new for new in news if new]
+        self.event_ns.extend(stamps_ns[: len(news)])
+        self.event_tokens.extend(news)
+        return len(payloads)
+
     def feed(self, stamp_ns: int, data: bytes) -> None:
-        if self.error is not None and self.error.startswith("protocol"):
-            return
+        """One read, and when it arrived."""
         try:
-            body = self.http.feed(data)
-            if self._is_stream is None and self.http.status is not None:
-                self._check_head()
-            if body or self.http.complete:
-                self._read_body(stamp_ns, body)
+            payload = _only_payload(data) if self._at_boundary else None
+            if payload is not None:
+                self.http.body_bytes += len(payload) + _AROUND_PAYLOAD
+                self._read_payload(stamp_ns, payload)
+            elif self.error is None or not self.error.startswith("protocol"):
+                self._parse(stamp_ns, data)
         except (HttpProblem, SseProblem, PayloadProblem) as error:
+            self._at_boundary = False
             self._fail(f"protocol: {error}")
+
+    def _parse(self, stamp_ns: int, data: bytes) -> None:
+        self._at_boundary = False
+        body = self.http.feed(data)
+        if self._is_stream is None and self.http.status is not None:
+            self._check_head()
+        if body or self.http.complete:
+            self._read_body(stamp_ns, body)
+        self._at_boundary = bool(self._is_stream) and self.http.between_chunks and self._sse.between_events
 
     def eof(self, stamp_ns: int) -> None:
         """The server closed the connection."""
@@ -170,3 +220,21 @@ class Reply:
     def _fail(self, error: str) -> None:
         if self.error is None:
             self.error = error
+
+
+def _only_payload(data: bytes) -> bytes | None:
+    """The short way for how nearly every read looks: one whole chunk that is one whole ``data`` line. Given a boundary
+    before it, this is what the two parsers would find (the tests hold it against them), at a third of the cost."""
+    length = len(data)
+    head = _heads.get(length)
+    if head is None:
+        digits = next(digits for digits in range(1, 9) if len(f"{length - digits - 4:x}") == digits)
+        head = _heads[length] = b"%x\r\ndata: " % max(0, length - digits - 4)
+    payload = data[len(head) : -4]
+    if data[: len(head)] != head or data[-4:] != b"\n\n\r\n" or _LF in payload or _CR in payload:
+        return None
+    return payload
+
+
+_heads: dict[int, bytes] = {}
+"""How such a read begins, by its length; at most 64 Ki entries, since a read has no more bytes."""

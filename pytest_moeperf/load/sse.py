@@ -29,14 +29,16 @@ class SseParser:
         self._first_line = True
         self._max = max_event_bytes
 
+    @property
+    def between_events(self) -> bool:
+        """The next byte is the first of a line outside of any event (and not the first of the stream)."""
+        return not self._buffer and not self._lines and not self._first_line
+
     def feed(self, data: bytes) -> list[bytes]:
         """The payloads that ``data`` completed.
 
         :raises SseProblem: for an event above ``max_event_bytes``.
         """
-        if not self._buffer and not self._lines and _is_one_plain_event(data) and len(data) <= self._max:
-            self._first_line = False
-            return [data[6:-2]]
         self._buffer += data
         payloads = self._take_lines(final=False)
         if len(self._buffer) + self._data_bytes > self._max:
@@ -89,8 +91,3 @@ class SseParser:
             value = value.removeprefix(b" ")
             self._lines.append(value)
             self._data_bytes += len(value) + 1
-
-
-def _is_one_plain_event(data: bytes) -> bool:
-    """One ``data: ...`` line and its blank line: how nearly every read looks."""
-    return data.startswith(b"data: ") and data.endswith(b"\n\n") and data.count(b"\n") == 2 and b"\r" not in data

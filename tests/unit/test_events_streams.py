@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from pytest_moeperf.load.events import InBandError, PayloadProblem, token_stream
 from pytest_moeperf.load.reply import Reply
@@ -261,3 +263,52 @@ class TestReply:
         reply.feed(1, head + b"Content-Length: 5\r\n\r\nlater")
         assert reply.error == error
         assert reply.complete
+
+
+def _outcome(reply: Reply) -> tuple[object, ...]:
+    one = reply.record(index=0, slot=0, send_ns=0, scheduled_ns=None, requested_tokens=0, prompt_len=0)
+    counted = (one.completion_tokens, one.prompt_tokens, one.cached_tokens, one.finish_reason, one.retractions)
+    return (one.event_tokens.tolist(), counted, one.error, one.done, reply.http.body_bytes, reply.complete)
+
+
+_EVENTS = st.one_of(
+    st.builds(lambda more: ("tokens", more), st.integers(0, 3)),
+    st.sampled_from(
+        [("error", 0), ("abort", 0), ("not json", 0), ("fall", 0), ("comment", 0), ("no meta", 0), ("[DONE]", 0)]
+    ),
+)
+
+
+@given(st.lists(_EVENTS, max_size=12), st.data())
+def test_the_short_ways_do_what_the_parsers_do(events: list[tuple[str, int]], data: st.DataObject) -> None:
+    """A chunk a read, many reads at once, against the same bytes one at a time."""
+    count = 0
+    chunks = [b"e\r\ndata: [DONE]\n\n\r\n", b"0\r\n\r\n"]
+    bodies = []
+    for kind, more in events:
+        count += more
+        body = {
+            "error": b'data: {"error":{"message":"no"}}\n\n',
+            "abort": b'data: {"meta_info":{"finish_reason":{"type":"abort"}}}\n\n',
+            "not json": b"data: {'x'}\n\n",
+            "fall": b'data: {"meta_info":{"completion_tokens":-1}}\n\n',
+            "comment": b": hello\n\n",
+            "no meta": b'data: {"text":"x"}\n\n',
+            "[DONE]": b"data: [DONE]\n\n",
+        }.get(kind, b'data: {"meta_info":{"completion_tokens":%d,"prompt_tokens":3}}\n\n' % count)
+        bodies.append(body)
+    if data.draw(st.booleans()):
+        bodies.append(
+            b'data: {"meta_info":{"completion_tokens":%d,"finish_reason":{"type":"length"}}}\n\n' % (count + 1)
+        )
+    reads = [HEAD, *(b"%x\r\n%s\r\n" % (len(body), body) for body in bodies), *chunks]
+    together = Reply("sglang")
+    cut = data.draw(st.integers(0, len(reads)))
+    together.feed_all(range(cut), reads[:cut])
+    together.feed_all(range(cut, len(reads)), reads[cut:])
+    single = Reply("sglang")
+    for byte in b"".join(reads):
+        single.feed(0, bytes([byte]))
+    assert _outcome(together) == _outcome(single)
+    assert together.event_ns.tolist() == sorted(together.event_ns)
+    assert len(together.event_ns) == len(together.event_tokens)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from pytest_moeperf.cli.commands import DONE, NO, Commands, add_json_option
 from pytest_moeperf.cli.configuration import settings_here
 from pytest_moeperf.cli.output import print_json, print_lines, table, width
-from pytest_moeperf.cli.values import number_above_zero, whole_number, whole_numbers
+from pytest_moeperf.cli.values import positive_number, whole_number, whole_numbers
 from pytest_moeperf.errors import UsageProblem
 from pytest_moeperf.model.settings import Settings
 
@@ -44,7 +44,7 @@ def add(commands: Commands) -> None:
     parser.add_argument("--kv-cache-dtype", metavar="NAME", help="as the server's flag")
     parser.add_argument("--dp-attention", action="store_true", help="requests, not heads, are split over the GPUs")
     parser.add_argument(
-        "--tokens-per-step", metavar="N", type=number_above_zero, default=1.0, help="accepted by speculative decoding"
+        "--tokens-per-step", metavar="N", type=positive_number, default=1.0, help="accepted by speculative decoding"
     )
     parser.add_argument(
         "--measure-bandwidth", action="store_true", help="copy on this machine's first GPU instead of the data sheet's"

@@ -7,45 +7,66 @@ from dataclasses import replace
 
 from pytest_moeperf.model.bounds import Bound
 from pytest_moeperf.model.run import Run
-from pytest_moeperf.stats.warmup import trend_gone
+from pytest_moeperf.stats.warmup import settled_from, trend_gone
 
 THROUGHPUT = Bound(metric="throughput")
-TREND_TOLERANCE = 0.02
-"""Of ln(throughput), first to last of the runs that are kept: below it a trend could not move a verdict."""
+TREND_TOLERANCE = 0.05
+"""Step from one run to the next that is no warm-up any more; cold runs were measured 2 to 4 times too slow."""
 MAX_EXTRA_RUNS = 4
 """Beyond the one warm-up run and the runs that are asked for; then what is there is judged, trend and all."""
+STALL = "no_stall_in_window"
 
 
 def measure_until_steady(run_once: Callable[[int], Run], *, runs: int) -> list[Run]:
     """One warm-up run, then runs until ``runs`` valid ones show no trend. Returns all, the discarded ones marked.
 
     A run that fails a repeatable check (a compile stall, throttling) is void and made again; any other failure ends
-    the measurement at once: more runs of a server that answers wrongly prove nothing.
+    the measurement at once: more runs of a server that answers wrongly prove nothing. A stall that ``runs`` runs after
+    the warm-up show is no compilation but this server's rhythm (prefills of a whole batch, say), and is believed.
     """
-    made: list[Run] = []
-    kept: list[int] = []
     warm_up = run_once(0)
-    made.append(replace(warm_up, warmup=True))
     if _broken(warm_up):
-        return [*made[:-1], warm_up]
+        return [warm_up]
+    made = [replace(warm_up, warmup=True)]
     while len(made) < 1 + runs + MAX_EXTRA_RUNS:
-        if len(kept) >= runs and trend_gone(_values(made, kept[-runs:]), tolerance=TREND_TOLERANCE):
-            break
         run = run_once(len(made))
         made.append(run)
         if _broken(run):
             return made
-        if run.valid:
-            kept.append(len(made) - 1)
-    for position in kept[:-runs]:
+        if sum(_only_stalls(other) for other in made[1:]) >= runs:
+            made = [_believed(other) if _only_stalls(other) else other for other in made]
+        values = [_throughput(other) for other in made if other.warmup or other.valid]
+        if len(_kept(made)) >= runs and trend_gone(values, tolerance=TREND_TOLERANCE):
+            break
+    kept = _kept(made)
+    cold = settled_from([_throughput(made[position]) for position in kept], tolerance=TREND_TOLERANCE)
+    for position in kept[: max(0, min(cold, len(kept) - runs))]:
         made[position] = replace(made[position], warmup=True)
     return made
+
+
+def _kept(made: Sequence[Run]) -> list[int]:
+    return [position for position, run in enumerate(made) if run.valid and not run.warmup]
 
 
 def _broken(run: Run) -> bool:
     return any(not check.repeatable for check in run.failures)
 
 
-def _values(made: Sequence[Run], positions: Sequence[int]) -> list[float]:
-    values = [made[position].metrics.value(THROUGHPUT) for position in positions]
-    return [THROUGHPUT.effect(value) for value in values if value is not None and value > 0]
+def _only_stalls(run: Run) -> bool:
+    return bool(run.failures) and all(check.name == STALL for check in run.failures)
+
+
+def _believed(run: Run) -> Run:
+    """The same run, its stall taken for what it is."""
+    checks = tuple(
+        replace(check, status="pass", message=f"recurs from run to run, so it is this server's rhythm: {check.message}")
+        if check.name == STALL
+        else check
+        for check in run.checks
+    )
+    return replace(run, checks=checks)
+
+
+def _throughput(run: Run) -> float:
+    return run.metrics.value(THROUGHPUT) or 0.0

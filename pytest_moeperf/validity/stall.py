@@ -25,7 +25,7 @@ def compile_stall_check(result: LoadResult) -> Check:
     """No silence that this run's own rhythm does not explain.
 
     A silence is the gap between two neighbouring token events of any stream, while a request is in flight. A decode gap
-    is held against the median decode gap. A gap in which requests wait for their first token is held against the other
+    is held against the usual decode gap. A gap in which requests wait for their first token is held against the other
     such gaps, scaled with the number that wait, since their prefill is the work. Only a silence that costs at least
     3 % of the run (and 50 ms) fails. A run in which every gap is long looks normal here: the run-level trend shows it.
     """
@@ -65,7 +65,7 @@ class _Silences:
     run_ms: float
 
     def usual_prefill_ms(self, position: int) -> float | None:
-        """Median of the other prefill gaps, as for the number that waits here; None without others."""
+        """The usual one of the other prefill gaps, as for the number that waits here; None without others."""
         import numpy as np
 
         others = self.waiting > 0
@@ -76,7 +76,19 @@ class _Silences:
         if not others.any():
             return None
         scale = np.maximum(1.0, self.waiting[position] / self.waiting[others])
-        return float(np.median(self.gap_ms[others] * scale))
+        return _usual(self.gap_ms[others] * scale, self.gap_ms[others])
+
+
+def _usual(gaps_ms: NDArray[np.float64], weights_ms: NDArray[np.float64]) -> float:
+    """The gap that a moment picked at random falls into, at the median.
+
+    The plain median would be the time between two streams of one step, of which there are as many as streams.
+    """
+    import numpy as np
+
+    order = gaps_ms.argsort()
+    passed_ms = np.cumsum(weights_ms[order])
+    return float(gaps_ms[order][np.searchsorted(passed_ms, passed_ms[-1] / 2)])
 
 
 def _silences(result: LoadResult) -> _Silences | None:
@@ -101,6 +113,6 @@ def _silences(result: LoadResult) -> _Silences | None:
         gap_ms=gaps_ms,
         at_s=(starts - sends[0]) / 1e9,
         waiting=waiting,
-        usual_decode_ms=float(np.median(decode)) if len(decode) else None,
+        usual_decode_ms=_usual(decode, decode) if len(decode) else None,
         run_ms=float(ends[-1] - sends[0]) / 1e6,
     )

@@ -7,7 +7,8 @@ from collections.abc import Iterable, Sequence
 
 from pytest_moeperf.model.baseline import StoredRun
 from pytest_moeperf.model.bounds import PERCENTILES, Bound
-from pytest_moeperf.model.run import Run
+from pytest_moeperf.model.run import CANDIDATE, Run
+from pytest_moeperf.model.verdict import Decision, Verdict
 
 _DIGITS = 7
 """Significant ones; a millionth of the noise of any server, and short enough to read in a diff."""
@@ -21,6 +22,15 @@ STORED_BOUNDS: tuple[Bound, ...] = (
     ),
 )
 """Stored of every run, gated today or not, so that a bound that is added tomorrow has a baseline."""
+
+
+def runs_to_record(runs: Sequence[Run], decision: Decision) -> tuple[Run, ...]:
+    """The candidate's runs that an update may store: of a verified win those of its verification alone, since the
+    runs that discovered it were picked for being fast."""
+    candidate = tuple(run for run in runs if run.launch.arm == CANDIDATE)
+    if decision.verdict is not Verdict.VERIFIED_WIN:
+        return candidate
+    return tuple(run for run in candidate if run.launch.id in decision.verification_launches)
 
 
 def stored_runs(runs: Sequence[Run], bounds: Iterable[Bound] = ()) -> tuple[StoredRun, ...]:

@@ -93,6 +93,7 @@ def outcomes_of(text: str, outcomes: Sequence[Outcome], *, report: Path) -> tupl
 def propose(outcomes: Sequence[Outcome], *, settings: Settings, store: BaselineStore, reason: str) -> Update | Refusal:
     """What ``--update-baselines`` would have made of the outcomes of one cell, which may be those of several tests."""
     from pytest_moeperf.baselines import Refusal, propose_update, stored_runs
+    from pytest_moeperf.baselines.recording import runs_to_record
     from pytest_moeperf.cli.report_file import candidate_runs
     from pytest_moeperf.fingerprint import differences
     from pytest_moeperf.model.verdict import SEVERITY, Verdict
@@ -101,7 +102,7 @@ def propose(outcomes: Sequence[Outcome], *, settings: Settings, store: BaselineS
     results = tuple(dict.fromkeys(result for outcome in outcomes for result in outcome.decision.results))
     decision = replace(gravest.decision, results=results)
     bounds = tuple(dict.fromkeys(result.bound for result in results))
-    runs = candidate_runs(outcomes)
+    runs = runs_to_record(candidate_runs(outcomes), decision)
     last = next((run for run in reversed(runs) if not run.warmup), None)
     if last is None:
         return Refusal(reason="The report has no run of this cell.", next_step=f"{PYTEST} --perf-report=DIR")

@@ -85,6 +85,7 @@ def _close(
         pairs=len(state.pair_numbers(CONFIRM)) + len(state.pair_numbers(VERIFY)),
         phase=state.phase,
         provisional=state.provisional,
+        verification_launches=tuple(dict.fromkeys(item.launch for item in state.of(CANDIDATE, phase=VERIFY))),
     )
     return replace(state, decision=decision)
 

@@ -108,6 +108,8 @@ class Decision:
     """Confirmation pairs, for the ``launches`` column: ``1 + 4x2``."""
     phase: str = "screen"
     """``screen``, ``confirm``, ``verify`` or ``record``."""
+    verification_launches: tuple[str, ...] = ()
+    """Ids of the candidate's launches that verified a win: what is recorded of it, not the runs that discovered it."""
     provisional: bool = False
     """The baseline has fewer than 4 launches in 2 sessions."""
 

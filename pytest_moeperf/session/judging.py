@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from pytest_moeperf.baselines.recording import stored_runs
+from pytest_moeperf.baselines.recording import runs_to_record, stored_runs
 from pytest_moeperf.baselines.rules import Refusal
 from pytest_moeperf.baselines.store import BaselineStore
 from pytest_moeperf.baselines.updates import propose_update
@@ -102,7 +102,7 @@ def update(
     store: BaselineStore,
 ) -> Outcome:
     """Record the runs as this backend's own baseline, if the rules allow it."""
-    runs = tuple(run for run in result.runs if run.launch.arm == CANDIDATE)
+    runs = runs_to_record(result.runs, outcome.decision)
     stored = stored_runs(runs, bounds)
     last = _last_candidate(runs)
     if last is None:

@@ -125,14 +125,20 @@ def test_the_same_runs_are_not_accepted_twice() -> None:
     assert files() == before
 
 
-def test_a_verified_win_moves_the_level_by_the_candidates_runs_alone() -> None:
+def test_a_verified_win_moves_the_level_by_the_runs_of_its_verification_alone() -> None:
     record(HERE, cell(), days=[1])
     made = runs(cell(), day=20, factor=1.06)
     beside = [
         replace(run, id=f"{run.id}-r", launch=replace(run.launch, id=f"{run.launch.id}-r", arm=REFERENCE))
         for run in runs(cell(), day=20)
     ]
-    report(Path("moeperf-report"), outcome(decided(cell(), Verdict.VERIFIED_WIN, estimate=0.06), [*beside, *made]))
+    found = [
+        replace(run, id=f"{run.id}-d", launch=replace(run.launch, id=f"{run.launch.id}-d"))
+        for run in runs(cell(), day=20, factor=1.2)
+    ]
+    launches = tuple(dict.fromkeys(run.launch.id for run in made))
+    win = replace(decided(cell(), Verdict.VERIFIED_WIN, estimate=0.06), verification_launches=launches)
+    report(Path("moeperf-report"), outcome(win, [*found, *beside, *made]))
     assert moeperf("accept", CELL, "--reason", REASON).out.startswith("triton c=10 512/128: moved, 6 runs\n")
     (entry,) = FileStore(HERE).all()
     assert {run.id for run in entry.baseline.runs} == {run.id for run in made}

@@ -3,10 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Protocol
 
+from pytest_moeperf.errors import UsageProblem
 from pytest_moeperf.model.server import LaunchPlan
 from pytest_moeperf.model.spec import ServerSpec
+
+
+@dataclass(eq=False)
+class EngineMissing(UsageProblem):
+    """The engine is not installed here, so it can't be asked what it takes. A plan can still be printed."""
 
 
 class Engine(Protocol):
@@ -19,8 +26,13 @@ class Engine(Protocol):
     def check(self, spec: ServerSpec) -> None:
         """Refuse what can be known to be impossible, before anything is launched.
 
-        :raises UsageProblem: an unknown backend without a table, a missing model or interpreter, an unknown flag.
+        :raises UsageProblem: an unknown backend without a table, a missing model, an unknown flag.
+        :raises EngineMissing: no such interpreter, or no engine in it.
         """
+        ...
+
+    def notes(self, spec: ServerSpec) -> tuple[str, ...]:
+        """What the user should know of this spec though nothing is wrong with it, such as a flag without effect."""
         ...
 
     def launch_plan(self, spec: ServerSpec, *, devices: Sequence[str], session: str, launch: str) -> LaunchPlan:

@@ -34,6 +34,10 @@ class AttachedEngine:
     def check(self, spec: ServerSpec) -> None:
         del spec
 
+    def notes(self, spec: ServerSpec) -> tuple[str, ...]:
+        del spec
+        return ()
+
     def launch_plan(self, spec: ServerSpec, *, devices: Sequence[str], session: str, launch: str) -> LaunchPlan:
         raise NotImplementedError(f"{spec.attach_url} is attached, never launched")
 

@@ -32,7 +32,11 @@ class SimulatedEngine:
                 allowed=", ".join(known_backends()),
                 next_step='mend the name, or name a profile file in that table: args = ["--profile=FILE.toml"]',
             )
-        load_profile(profile or spec.backend)
+        load_profile(_from(spec.cwd, profile) if profile else spec.backend)
+
+    def notes(self, spec: ServerSpec) -> tuple[str, ...]:
+        del spec
+        return ()
 
     def launch_plan(self, spec: ServerSpec, *, devices: Sequence[str], session: str, launch: str) -> LaunchPlan:
         command = build_command(
@@ -55,8 +59,13 @@ class SimulatedEngine:
             name=spec.label,
             spec_digest=spec.digest,
             env=spec.env,
-            cwd=str(Path.cwd()),
+            cwd=spec.cwd or str(Path.cwd()),
             start_timeout_s=spec.start_timeout_s,
             devices=tuple(devices),
             api_key=secrets.token_urlsafe(24) if own_key is None else own_key,
         )
+
+
+def _from(folder: str, profile: str) -> str:
+    """A profile's file as the server will find it, which runs in ``folder``; a shipped profile's name stays one."""
+    return str(Path(folder) / profile) if profile.endswith((".toml", ".json")) else profile

@@ -12,6 +12,7 @@ from pytest_moeperf.engines.sglang_flags import (
     installed_sglang,
     option_of,
     refuse_unknown_flags,
+    without_effect,
     without_option,
 )
 from pytest_moeperf.errors import UsageProblem
@@ -40,6 +41,9 @@ class SglangEngine:
         installed = installed_sglang(spec.python or sys.executable)
         self._check_backend(spec, installed)
         refuse_unknown_flags(spec.args, installed)
+
+    def notes(self, spec: ServerSpec) -> tuple[str, ...]:
+        return without_effect(spec.args)
 
     def _check_backend(self, spec: ServerSpec, installed: InstalledSglang) -> None:
         if option_of(spec.args, BACKEND_FLAG) is not None:

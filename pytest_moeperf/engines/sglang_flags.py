@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from pytest_moeperf.engines.adapter import EngineMissing
 from pytest_moeperf.errors import UsageProblem
 
 _VERSION = "import importlib.metadata as m; print(m.version('sglang'))"
@@ -30,6 +31,7 @@ _ASK_TIMEOUT_S = 300.0
 RENAMED = {
     "--enable-piecewise-cuda-graph": "--cuda-graph-backend-prefill=full (piecewise graphs were removed)",
     "--disable-piecewise-cuda-graph": "--cuda-graph-backend-prefill=disabled (piecewise graphs were removed)",
+    "--enforce-piecewise-cuda-graph": "--cuda-graph-backend-prefill=full (piecewise graphs were removed)",
     "--piecewise-cuda-graph-max-tokens": "--cuda-graph-max-bs-prefill (piecewise graphs were removed)",
     "--enable-flashinfer-cutlass-moe": "--moe-runner-backend=flashinfer_cutlass",
     "--enable-flashinfer-trtllm-moe": "--moe-runner-backend=flashinfer_trtllm",
@@ -37,6 +39,11 @@ RENAMED = {
     "--disable-cuda-graph": "--cuda-graph-backend-decode=disabled --cuda-graph-backend-prefill=disabled",
 }
 """Flags of older versions and what took their place (sglang's arguments, read in the wheels of 0.5.14 and 0.5.23)."""
+
+NO_EFFECT = {
+    "--num-continuous-decode-steps": "parsed, but nothing in the engine reads it",
+}
+"""Flags that are accepted and change nothing (sglang's source, read in the wheels of 0.5.14 and 0.5.23)."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -52,10 +59,10 @@ class InstalledSglang:
 def installed_sglang(python: str) -> InstalledSglang:
     """Ask the SGLang of this interpreter; remembered per interpreter and version in the user's cache folder.
 
-    :raises UsageProblem: no such interpreter, no sglang in it, or it does not import.
+    :raises EngineMissing: no such interpreter, no sglang in it, or it does not import.
     """
     if not Path(python).is_file():
-        raise UsageProblem(
+        raise EngineMissing(
             where="[tool.moeperf.server] python",
             problem=f"{python!r} is not a file",
             allowed="the path of the Python interpreter that has sglang installed",
@@ -90,12 +97,14 @@ def _ask(python: str, code: str, problem: str, next_step: str) -> str:
             [python, "-c", code], capture_output=True, text=True, timeout=_ASK_TIMEOUT_S, env=env, check=False
         )
     except subprocess.TimeoutExpired:
-        raise UsageProblem(
+        raise EngineMissing(
             where="[tool.moeperf.server] python", problem=f"{problem}: no answer in {_ASK_TIMEOUT_S:.0f} s"
         ) from None
     if answer.returncode != 0:
         reason = answer.stderr.strip().splitlines()[-1:] or ["no message"]
-        raise UsageProblem(where="[tool.moeperf.server] python", problem=f"{problem}: {reason[0]}", next_step=next_step)
+        raise EngineMissing(
+            where="[tool.moeperf.server] python", problem=f"{problem}: {reason[0]}", next_step=next_step
+        )
     return answer.stdout.strip()
 
 
@@ -108,6 +117,14 @@ def option_of(args: Sequence[str], name: str) -> str | None:
         elif argument == name:
             value = args[position + 1] if position + 1 < len(args) else ""
     return value
+
+
+def without_effect(args: Sequence[str]) -> tuple[str, ...]:
+    """A sentence for each argument that changes nothing."""
+    names = dict.fromkeys(argument.partition("=")[0] for argument in args)
+    return tuple(
+        f"{name} has no effect in sglang 0.5.14 and newer: {NO_EFFECT[name]}" for name in names if name in NO_EFFECT
+    )
 
 
 def without_option(args: Sequence[str], name: str) -> list[str]:

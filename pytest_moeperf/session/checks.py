@@ -7,9 +7,15 @@ from pytest_moeperf.model.settings import Settings
 from pytest_moeperf.session.specs import reference_spec, server_spec
 
 
-def check_before_start(settings: Settings) -> None:
-    """:raises UsageProblem: no backend, an unknown one, a missing model or interpreter, a flag the engine lacks."""
+def check_before_start(settings: Settings) -> tuple[str, ...]:
+    """What the user should know though nothing is wrong. A plan is printed without the engine too: its flags are then
+    not checked.
+
+    :raises UsageProblem: no backend, an unknown one, a missing model or interpreter, a flag the engine lacks.
+    """
+    from pytest_moeperf.engines.adapter import EngineMissing
     from pytest_moeperf.engines.catalog import engine_named
+    from pytest_moeperf.session.sweeps import stored_sweep_notes
 
     if not settings.backends:
         raise UsageProblem(
@@ -19,9 +25,16 @@ def check_before_start(settings: Settings) -> None:
             next_step='pytest -m perf --backend=NAME, or backends = ["NAME"] in [tool.moeperf]',
         )
     engine = engine_named(settings.engine)
+    notes: list[str] = []
     for backend in settings.backends:
-        spec = server_spec(settings, backend)
-        engine.check(spec)
-        reference = reference_spec(settings, spec)
-        if reference is not None:
-            engine.check(reference)
+        candidate = server_spec(settings, backend)
+        for spec in filter(None, (candidate, reference_spec(settings, candidate))):
+            try:
+                engine.check(spec)
+            except EngineMissing as missing:
+                if not settings.plan_only:
+                    raise
+                notes.append(f"the flags of this plan were not checked: {missing.problem}")
+            notes.extend(f"{spec.backend}: {note}" for note in engine.notes(spec))
+    notes.extend(stored_sweep_notes(settings))
+    return tuple(dict.fromkeys(notes))

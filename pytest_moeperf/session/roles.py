@@ -35,12 +35,12 @@ def register_roles(config: pytest.Config) -> None:
     settings = config.stash[SETTINGS]
     if not is_worker(config):
         try:
-            check_before_start(settings)
+            notes = check_before_start(settings)
         except MoeperfError as error:
             raise pytest.UsageError(str(error)) from None
         from pytest_moeperf.session.telling import Telling
 
-        config.stash[TELLING] = Telling(config=config, settings=settings)
+        config.stash[TELLING] = Telling(config=config, settings=settings, notes=notes)
         config.pluginmanager.register(TellingRole(config.stash[TELLING]), "moeperf-telling")
     if is_controller(config):
         from pytest_moeperf.session.scheduling import SchedulingRole

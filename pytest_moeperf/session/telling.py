@@ -32,7 +32,8 @@ class Telling:
         self._started_at = datetime.now(UTC).isoformat(timespec="seconds")
         self._kept_before = self._kept()
         self._problems: list[str] = []
-        self._remarks = [f"moeperf: {note}" for note in notes]
+        self._remarks: list[str] = []
+        self._notes = tuple(notes)
         self._written: list[Path] = []
         self._locations: dict[str, tuple[str, int]] = {}
 
@@ -92,6 +93,7 @@ class Telling:
             settings=settings,
             started_at=self._started_at,
             pytest_command=command_of(self._config),
+            notes=self._notes,
         )
 
     def summary(self, reporter: pytest.TerminalReporter) -> None:
@@ -107,6 +109,10 @@ class Telling:
             if os.environ.get("GITHUB_ACTIONS") == "true":
                 for line in self._annotations():
                     reporter.write_line(line)
+        else:
+            # A plan, or a session that measured nothing: there is no table to put them under.
+            for note in self._notes:
+                reporter.write_line(f"moeperf: {note}")
         for remark in self._remarks:
             reporter.write_line(remark)
         for problem in self._problems:

@@ -9,7 +9,9 @@ import pytest
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from pytest_moeperf.model.nodes import Node
     from pytest_moeperf.model.run import Launch, Plain
+    from pytest_moeperf.model.server import NodeCommand
     from pytest_moeperf.model.settings import Settings
     from pytest_moeperf.model.spec import ServerSpec
     from pytest_moeperf.model.verdict import Outcome
@@ -23,6 +25,18 @@ def pytest_moeperf_server_spec(spec: ServerSpec, settings: Settings) -> ServerSp
 
         def pytest_moeperf_server_spec(spec, settings):
             return dataclasses.replace(spec, env=spec.env | {"NCCL_P2P_LEVEL": "SYS"})
+    """
+
+
+@pytest.hookspec(firstresult=True)
+def pytest_moeperf_node_command(spec: ServerSpec, node: Node) -> NodeCommand | None:
+    """How a further node of a server is started from this machine, where none of the launchers ``local``, ``ssh`` and
+    ``slurm`` does it; return None to leave it to the one that ``[tool.moeperf] launcher`` names.
+
+    Example: Kubernetes::
+
+        def pytest_moeperf_node_command(spec, node):
+            return NodeCommand(command=("kubectl", "exec", f"engine-{node.rank}", "--", *node.command))
     """
 
 

@@ -68,6 +68,7 @@ class Place:
 def place_of(spec: ServerSpec) -> Place:
     without_gpu = spec.engine in ("simulated", "attached") or on_cpu(spec.args)
     gpus = () if without_gpu else visible(gpus_of_this_host(), os.environ | spec.env)
-    used = gpus[: spec.tensor_parallel]
+    # Nodes elsewhere have GPUs of their own.
+    used = gpus[: spec.tensor_parallel if spec.launcher == "local" else spec.tensor_parallel // spec.nnodes]
     facts = read_environment(python=spec.python, gpus=[gpu.uuid for gpu in used])
     return Place(spec=spec, facts=facts, gpus=used)

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import os
 import shlex
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
+from functools import partial
 
 from pytest_moeperf.baselines.store import BaselineStore
 from pytest_moeperf.bench.listener import Listener
 from pytest_moeperf.bench.live import LiveServer, MeasuringRules
+from pytest_moeperf.bench.nodes import over_nodes
 from pytest_moeperf.bench.place import Place, place_of
 from pytest_moeperf.bench.sanity import Outputs, compare_outputs, greedy_outputs
 from pytest_moeperf.bench.vitals import Vitals
@@ -20,7 +22,9 @@ from pytest_moeperf.engines.catalog import engine_named
 from pytest_moeperf.fingerprint import differences
 from pytest_moeperf.model.baseline import BaselineMatch
 from pytest_moeperf.model.bench import Launched
+from pytest_moeperf.model.nodes import Node
 from pytest_moeperf.model.run import CANDIDATE, REFERENCE, Check, Launch, Run
+from pytest_moeperf.model.server import LaunchPlan, NodeCommand
 from pytest_moeperf.model.spec import ServerSpec
 from pytest_moeperf.model.workload import Cell
 from pytest_moeperf.servers.lease import lease
@@ -48,6 +52,7 @@ class ServerBench:
         store: BaselineStore,
         rules: MeasuringRules,
         listener: Listener,
+        node_command: Callable[[ServerSpec, Node], NodeCommand],
     ) -> None:
         self._specs: dict[str, ServerSpec] = {CANDIDATE: candidate}
         if reference is not None:
@@ -59,6 +64,7 @@ class ServerBench:
         self._store = store
         self._rules = rules
         self._listener = listener
+        self._node_command = node_command
         self._count = 0
         self._held = ExitStack()
         self._live: LiveServer | None = None
@@ -116,8 +122,14 @@ class ServerBench:
         spec = self._specs[arm]
         if spec.engine == "attached":
             return f"attached: {spec.attach_url}"
-        plan = self._engine.launch_plan(spec, devices=(), session=self._session, launch="plan")
-        return shlex.join(plan.command)
+        plan = self._plan(spec, self.place(arm), "plan")
+        commands = [plan.command, *(node.command for node in plan.followers)]
+        return "\n             ".join(shlex.join(command) for command in commands)
+
+    def _plan(self, spec: ServerSpec, place: Place, launch: str) -> LaunchPlan:
+        plan = self._engine.launch_plan(spec, devices=place.devices, session=self._session, launch=launch)
+        uuids = [gpu.uuid for gpu in place.gpus]
+        return over_nodes(plan, spec, gpus=uuids, launcher=partial(self._node_command, spec))
 
     def _start(self, arm: str, stack: ExitStack, *, fresh: bool) -> LiveServer:
         live = self._answering(arm, stack, fresh=fresh)
@@ -138,7 +150,7 @@ class ServerBench:
         )
         if spec.engine == "attached":
             return self._attach(spec, launch, place)
-        plan = self._engine.launch_plan(spec, devices=place.devices, session=self._session, launch=name)
+        plan = self._plan(spec, place, name)
         server = stack.enter_context(
             lease(
                 plan,

@@ -8,6 +8,7 @@ from typing import Any, Final, Literal, get_args
 
 PORT_PLACEHOLDER: Final = "{port}"
 API_KEY_PLACEHOLDER: Final = "{api_key}"
+RENDEZVOUS_PLACEHOLDER: Final = "{rendezvous_port}"
 
 RECORD_SCHEMA: Final = 1
 """Version of :class:`ServerRecord` on disk. A record lives as long as its server, so older ones are not read."""
@@ -15,6 +16,16 @@ RECORD_SCHEMA: Final = 1
 ServerState = Literal["starting", "ready", "warm", "exited", "ending"]
 """``starting``: not answering yet. ``ready``: somebody holds it. ``warm``: nobody holds it, its keep time runs.
 ``exited``: its process ended by itself. ``ending``: it is being stopped."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class NodeCommand:
+    """What starts a further node of a server, from this machine."""
+
+    command: tuple[str, ...]
+    """Program and arguments. ``{port}`` is a port of its own, ``{rendezvous_port}`` that of all nodes."""
+    env: Mapping[str, str] = field(default_factory=dict, repr=False)
+    """Added to the environment of the launching process."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -41,6 +52,8 @@ class LaunchPlan:
     """GPU UUIDs, or keys such as ``cpu:0-7``."""
     api_key: str | None = field(default=None, repr=False)
     """Never shown, logged or recorded."""
+    followers: tuple[NodeCommand, ...] = ()
+    """The further nodes of a server that spans several. They live and end with it, and write into its log."""
 
     def __post_init__(self) -> None:
         if not self.command:

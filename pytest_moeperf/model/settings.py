@@ -56,6 +56,11 @@ class Settings:
     engine: str = "simulated"
     model: str = ""
     tensor_parallel: int = 1
+    nnodes: int = 1
+    launcher: str = "local"
+    """How the further nodes of a server are started: ``local``, ``ssh``, ``slurm`` or ``ray``."""
+    hosts: tuple[str, ...] = ()
+    rendezvous: str = ""
     backends: tuple[str, ...] = ()
     attach_url: str = ""
     reference: str = ""

@@ -15,6 +15,14 @@ class ServerSpec:
     backend: str
     model: str = ""
     tensor_parallel: int = 1
+    """GPUs that the server spans, on all its nodes together."""
+    nnodes: int = 1
+    launcher: str = "local"
+    """How the further nodes are started: ``local``, ``ssh``, ``slurm`` or ``ray``."""
+    hosts: tuple[str, ...] = ()
+    """Of the nodes 1, 2, ...; for ``ssh``."""
+    rendezvous: str = ""
+    """This machine's address as the other nodes see it; empty: its host name."""
     python: str = ""
     """The engine's interpreter; empty: the one that runs pytest."""
     args: tuple[str, ...] = ()
@@ -36,4 +44,5 @@ class ServerSpec:
     @property
     def label(self) -> str:
         place = self.attach_url or (f"TP{self.tensor_parallel}" if self.tensor_parallel > 1 else "")
-        return f"{self.backend} ({self.engine}{', ' + place if place else ''})"
+        nodes = f"{self.nnodes} nodes" if self.nnodes > 1 else ""
+        return f"{self.backend} ({', '.join(filter(None, (self.engine, place, nodes)))})"

@@ -9,6 +9,7 @@ from pytest_moeperf.options.values import (
     as_duration,
     as_engine,
     as_flag,
+    as_hosts,
     as_names,
     as_percent,
     as_text,
@@ -205,6 +206,25 @@ OPTIONS: tuple[Option, ...] = (
         key="tensor_parallel",
         parse=whole_number(1),
         help="GPUs that one server spans",
+    ),
+    Option(
+        target="nnodes",
+        key="nnodes",
+        parse=whole_number(1),
+        help="machines that one server spans, this one included",
+    ),
+    Option(
+        target="launcher",
+        key="launcher",
+        parse=one_of("local", "ssh", "slurm", "ray"),
+        help="how the further nodes of a server are started: local, ssh, slurm, ray",
+    ),
+    Option(target="hosts", key="hosts", parse=as_hosts, help="of the further nodes, for ssh"),
+    Option(
+        target="rendezvous",
+        key="rendezvous",
+        parse=as_text,
+        help="this machine's address as the further nodes see it; default: its host name",
     ),
     Option(
         target="baselines_dir",

@@ -180,6 +180,23 @@ def _own(merged: ServerSettings, shared: ServerSettings) -> ServerSettings:
     return replace(merged, own_args=merged.args[len(shared.args) :])
 
 
+def _refuse_impossible_nodes(settings: Settings) -> None:
+    nnodes, further = settings.nnodes, settings.nnodes - 1
+    if settings.engine == "sglang" and settings.tensor_parallel % nnodes:
+        raise UsageProblem(
+            where="[tool.moeperf] nnodes",
+            problem=f"tensor_parallel = {settings.tensor_parallel} can't be split over {nnodes} nodes",
+            allowed="a tensor_parallel that is a multiple of nnodes: it counts the GPUs of all nodes",
+        )
+    needs_hosts = settings.launcher == "ssh" and nnodes > 1
+    if (needs_hosts or settings.hosts) and len(settings.hosts) != further:
+        raise UsageProblem(
+            where="[tool.moeperf] hosts",
+            problem=f"{len(settings.hosts)} hosts for {nnodes} nodes",
+            allowed=f"{further}, one for each further node: node 0 is this machine",
+        )
+
+
 def _refuse_contradictions(settings: Settings) -> None:
     attached = settings.engine == "attached"
     if settings.attach_url and settings.provenance["engine"] != "default" and not attached:
@@ -194,6 +211,7 @@ def _refuse_contradictions(settings: Settings) -> None:
             problem="'attached' needs to know the server",
             next_step="add --perf-attach=http://HOST:PORT",
         )
+    _refuse_impossible_nodes(settings)
     if not settings.active:
         for act, flag in ((settings.update_baselines, "--update-baselines"), (settings.plan_only, "--perf-plan")):
             if act:

@@ -22,6 +22,15 @@ def as_names(value: object) -> tuple[str, ...]:
     return tuple(dict.fromkeys(names))
 
 
+def as_hosts(value: object) -> tuple[str, ...]:
+    """``["node1", "user@node2"]``: nothing that ``ssh`` could take for an option."""
+    names = as_names(value)
+    for name in names:
+        if name.startswith("-") or any(character.isspace() for character in name):
+            raise ValueError(f"{name!r} is not a host name such as 'node1' or 'user@node1'")
+    return names
+
+
 def as_arguments(value: object) -> tuple[str, ...]:
     if not isinstance(value, list) or not all(isinstance(part, str) for part in value):
         raise ValueError(f"{value!r} is not a list of strings, one an argument")

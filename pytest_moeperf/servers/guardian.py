@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from pytest_moeperf.servers import gpu_memory, proctree, wire
-from pytest_moeperf.servers.launch_folder import LOG_NAME, SOCKET_NAME, RecordKeeper, iso_now
+from pytest_moeperf.servers.launch_folder import LOG_NAME, SOCKET_NAME, RecordKeeper, iso_now, remove_all_but_logs
 from pytest_moeperf.servers.private_files import create_private
 from pytest_moeperf.servers.proctree import Process
 
@@ -60,6 +60,10 @@ class Guardian:
         self._selector = selectors.DefaultSelector()
         self._holders: list[_Holder] = []
         self._server: Process | None = None
+        self._followers: dict[int, int] = {}
+        """Pid of the process that started a further node -> its rank."""
+        self._lost_node = ""
+        self._lost_code = 0
         self._exit_code: int | None = None
         self._record: RecordKeeper | None = None
         self._term_s = 10.0
@@ -87,6 +91,8 @@ class Guardian:
         proctree.become_subreaper()
         while True:
             self._reap()
+            if self._lost_node and self._exit_code is None:
+                self._end_without_node()
             if self._exit_code is not None and self._record is not None and self._record.state != "exited":
                 self._server_ended(self._record)
             if reason := self._reason_to_end():
@@ -180,8 +186,13 @@ class Guardian:
         self._gpu_module = message["gpu_module_folder"]
         self._gpu_before = self._gpu_used(message["gpus"])
         try:
-            self._server = self._start_server(folder, message)
+            self._server = self._start_process(message, message, create_private(folder / LOG_NAME))
+            for rank, node in enumerate(message["followers"], start=1):
+                log = os.open(folder / LOG_NAME, os.O_WRONLY | os.O_APPEND | os.O_NOFOLLOW)
+                self._followers[self._start_process(node, message, log).pid] = rank
         except OSError as error:
+            self._end_tree()
+            remove_all_but_logs(folder)
             self._end_because = f"the server could not be started: {error}"
             return {"ok": False, "error": f"{error.strerror}: {error.filename or folder}"}
         _tell(f"started pid {self._server.pid}: {message['record']['name']}")
@@ -200,18 +211,17 @@ class Guardian:
         self._selector.register(listener, selectors.EVENT_READ, partial(self._accept, listener))
         return self._hold(holder, message)
 
-    def _start_server(self, folder: Path, message: wire.Message) -> Process:
+    def _start_process(self, node: wire.Message, message: wire.Message, log: int) -> Process:
         environment = {
-            **message["env"],
+            **node["env"],
             proctree.LAUNCH_VARIABLE: message["record"]["launch_id"],
             proctree.GUARDIAN_VARIABLE: f"{self._me.pid}.{self._me.start_time}",
             # Process titles set by setproctitle would overwrite the two above in /proc/<pid>/environ.
             "SPT_NOENV": "1",
         }
-        log = create_private(folder / LOG_NAME)
         try:
             child = subprocess.Popen(
-                message["command"],
+                node["command"],
                 env=environment,
                 cwd=message["cwd"],
                 stdin=subprocess.DEVNULL,
@@ -259,6 +269,16 @@ class Guardian:
 
     # The end
 
+    def _end_without_node(self) -> None:
+        """The engine may wait for ever for a node that is gone."""
+        text = f"moeperf: {self._lost_node}, so the server is ended"
+        _tell(text)
+        if self._record is not None:
+            log = os.open(self._record.folder / LOG_NAME, os.O_WRONLY | os.O_APPEND | os.O_NOFOLLOW)
+            with os.fdopen(log, "w", encoding="utf-8") as file:
+                file.write(f"{text}\n")
+        self._exit_code = self._lost_code
+
     def _server_ended(self, record: RecordKeeper) -> None:
         _tell(f"the server ended by itself, exit code {self._exit_code}")
         self._end_tree()
@@ -302,6 +322,10 @@ class Guardian:
                 return
             if self._server is not None and pid == self._server.pid and self._exit_code is None:
                 self._exit_code = os.waitstatus_to_exitcode(status)
+            elif pid in self._followers and not self._lost_node:
+                self._lost_code = os.waitstatus_to_exitcode(status)
+                rank, count = self._followers[pid], len(self._followers) + 1
+                self._lost_node = f"node {rank} of {count} ended with exit code {self._lost_code}"
 
     def _woken(self) -> None:
         for number in os.read(self._wake, 4096):

@@ -16,11 +16,14 @@ from pytest_moeperf.model.server import (
     API_KEY_PLACEHOLDER,
     PORT_PLACEHOLDER,
     RECORD_SCHEMA,
+    RENDEZVOUS_PLACEHOLDER,
     LaunchPlan,
+    NodeCommand,
     ServerRecord,
 )
 from pytest_moeperf.servers import launch_folder, proctree
 from pytest_moeperf.servers.link import GuardianLink, HolderIdentity
+from pytest_moeperf.servers.ports import free_port
 from pytest_moeperf.servers.private_files import create_private, write_atomically
 from pytest_moeperf.servers.problems import RuntimeFolderError
 from pytest_moeperf.servers.runtime import RUNTIME_VARIABLE
@@ -54,6 +57,8 @@ def launch(plan: LaunchPlan, *, root: Path, port: int, holder: HolderIdentity, e
             hint=f"see df -h, or name another folder with {RUNTIME_VARIABLE}",
         ) from error
     values = {PORT_PLACEHOLDER: str(port), API_KEY_PLACEHOLDER: plan.api_key or ""}
+    if plan.followers:
+        values[RENDEZVOUS_PLACEHOLDER] = str(free_port())
     url_host = f"[{plan.host}]" if ":" in plan.host else plan.host
     gpus = [device for device in plan.devices if device.startswith(("GPU-", "MIG-"))]
     request = {
@@ -61,6 +66,7 @@ def launch(plan: LaunchPlan, *, root: Path, port: int, holder: HolderIdentity, e
         **holder.to_message(),
         "command": [_filled(part, values) for part in plan.command],
         "env": {**os.environ, **{key: _filled(value, values) for key, value in plan.env.items()}},
+        "followers": [_follower(node, values) for node in plan.followers],
         "cwd": plan.cwd or str(Path.cwd()),
         "folder": str(folder),
         "stop_timeout_s": plan.stop_timeout_s,
@@ -130,6 +136,15 @@ def _start_guardian(folder: Path) -> Line:
         os.close(log)
         theirs.close()
     return Line(ours)
+
+
+def _follower(node: NodeCommand, values: Mapping[str, str]) -> dict[str, object]:
+    # SGLang's other nodes answer health questions, so each has a port of its own.
+    own = {**values, PORT_PLACEHOLDER: str(free_port())}
+    return {
+        "command": [_filled(part, own) for part in node.command],
+        "env": {**os.environ, **{key: _filled(value, own) for key, value in node.env.items()}},
+    }
 
 
 def _filled(text: str, values: Mapping[str, str]) -> str:

@@ -14,9 +14,12 @@ import pytest
 from pytest_moeperf.baselines.files import FileStore
 from pytest_moeperf.bench.listener import Listener
 from pytest_moeperf.bench.live import MeasuringRules
+from pytest_moeperf.bench.nodes import LAUNCHERS
 from pytest_moeperf.bench.server_bench import ServerBench
 from pytest_moeperf.model.bench import CellPlan
+from pytest_moeperf.model.nodes import Node
 from pytest_moeperf.model.run import Launch
+from pytest_moeperf.model.server import NodeCommand
 from pytest_moeperf.model.settings import Settings
 from pytest_moeperf.model.spec import ServerSpec
 from pytest_moeperf.model.verdict import Outcome
@@ -101,7 +104,12 @@ class MeasuringSession:
                 on_wait=self.progress.waiting,
                 on_ready=self._server_ready,
             ),
+            node_command=self._node_command,
         )
+
+    def _node_command(self, spec: ServerSpec, node: Node) -> NodeCommand:
+        own: NodeCommand | None = self.config.hook.pytest_moeperf_node_command(spec=spec, node=node)
+        return own or LAUNCHERS[spec.launcher](node)
 
     def _server_ready(self, spec: ServerSpec, launch: Launch, url: str, api_key: str | None) -> None:
         self.config.hook.pytest_moeperf_server_ready(spec=spec, launch=launch, url=url, api_key=api_key)

@@ -111,8 +111,8 @@ class World:
         self.folder = folder
         folder.mkdir(parents=True, exist_ok=True)
         server = f"[server]\n{QUIET.format(scale=scale)}\n{server}"
-        head, _, tables = config.partition("[")
-        text = CONFIG + head + server + (f"[{tables}" if tables else "")
+        head, _, tables = f"\n{config}".partition("\n[")
+        text = f"{CONFIG}{head}\n{server}" + (f"[{tables}" if tables else "")
         (folder / "moeperf.toml").write_text(text, encoding="utf-8")
         (folder / "test_serving.py").write_text(test, encoding="utf-8")
         if conftest:

@@ -45,6 +45,18 @@ def test_a_big_first_prefill_before_staggered_ones() -> None:
     assert compile_stall_check(result(*records)).status == "pass"
 
 
+@pytest.mark.parametrize("concurrency", [1, 8])
+def test_slow_steps_in_a_short_run_are_the_rhythm(concurrency: int) -> None:
+    assert compile_stall_check(steady_run(concurrency=concurrency, step=95.0, tokens=12, ttft=95.0)).status == "pass"
+
+
+@pytest.mark.parametrize("concurrency", [1, 8])
+def test_a_stall_longer_than_all_the_rest_of_the_run(concurrency: int) -> None:
+    check = compile_stall_check(steady_run(concurrency=concurrency, waves=2, stalls=[(1, 30, 9000.0)]))
+    assert check.status == "fail"
+    assert "such a gap is about 10.0 ms elsewhere" in check.message
+
+
 def test_a_single_slow_stream_is_not_a_stall_of_the_server() -> None:
     load = steady_run()
     late = record(index=99, slot=9, send=0.0, events=[50.0, 1500.0, 1510.0])

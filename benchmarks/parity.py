@@ -1,0 +1,229 @@
+"""Do our metrics agree with sglang.bench_serving's, on one real server and the same prompts?
+
+    python benchmarks/parity.py --sglang-python /opt/sglang/bin/python [--url http://127.0.0.1:30000] [--json FILE]
+
+Without --url it serves the tiny model of the end-to-end tests on the CPU. After a warm-up of both, pairs of runs in the
+order ours, theirs, theirs, ours. A metric agrees if the mean difference of the pairs is within twice its standard
+error, or below 2 %. Where the definitions differ on purpose, the table says how.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import math
+import os
+import signal
+import socket
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from pytest_moeperf.load.driver import drive
+from pytest_moeperf.load.prompts import make_prompts
+from pytest_moeperf.metrics import compute_metrics
+from pytest_moeperf.model.workload import Workload
+from pytest_moeperf.validity import client_checks
+
+HERE = Path(__file__).parent
+PEER = HERE / "parity_peer.py"
+TINY_MOE = HERE.parent / "tests" / "e2e" / "tiny_moe.py"
+CPU_VARIABLES = {"SGLANG_USE_CPU_ENGINE": "1", "HF_HUB_OFFLINE": "1"}
+SMALL = 0.02
+
+DIFFERENCES = {
+    "out_tps": "theirs divides by the time until /server_info has answered after the run; ours ends at the last token",
+    "ttft_ms": "theirs holds the TCP connect of a new connection for each request, and the client's own delay",
+    "e2el_ms": "theirs ends at [DONE], ours at the last token",
+    "tpot_ms": "theirs has [DONE] in it, and divides by n - 1; ours by n - tokens of the first event",
+    "itl_ms": "theirs is stamped after parsing; both spread a gap over the tokens of its event",
+    "output_tokens": "must be equal",
+    "prompt_tokens": "must be equal",
+}
+THEIR_KEYS = {
+    "out_tps": "output_throughput",
+    "ttft_ms": "mean_ttft_ms",
+    "e2el_ms": "mean_e2e_latency_ms",
+    "tpot_ms": "mean_tpot_ms",
+    "itl_ms": "mean_itl_ms",
+    "output_tokens": "total_output_tokens",
+    "prompt_tokens": "total_input_tokens",
+}
+EXACT = ("output_tokens", "prompt_tokens")
+
+
+def run_ours(url: str, workload: Workload, prompts: Sequence[Sequence[int]]) -> dict[str, float]:
+    result = drive(url=url, workload=workload, prompts=prompts, timeout_s=600)
+    metrics = compute_metrics(result, workload)
+    failed = [
+        check
+        for check in client_checks(result, metrics, workload, min_window_s=0.0, min_steps=1)
+        if check.status == "fail"
+    ]
+    for check in failed:
+        print(f"  our run: {check.name}: {check.message}", file=sys.stderr)
+    return {
+        "out_tps": metrics.out_tps or math.nan,
+        "output_tokens": float(metrics.output_tokens),
+        "prompt_tokens": float(metrics.prompt_tokens or 0),
+        **{name: getattr(metrics, name).mean for name in ("ttft_ms", "e2el_ms", "tpot_ms", "itl_ms")},
+    }
+
+
+def run_theirs(
+    url: str, workload: Workload, prompts: Sequence[Sequence[int]], *, python: str, tokenizer: str
+) -> dict[str, float]:
+    with tempfile.TemporaryDirectory() as folder:
+        prompts_file, output = Path(folder, "prompts.json"), Path(folder, "out.jsonl")
+        prompts_file.write_text(json.dumps(prompts))
+        command = [
+            *(python, "-W", "ignore", str(PEER), str(prompts_file), str(workload.output_len), "--backend", "sglang"),
+            *("--base-url", url, "--dataset-name", "random-ids", "--tokenize-prompt", "--disable-tqdm"),
+            *("--num-prompts", str(workload.num_prompts), "--max-concurrency", str(workload.concurrency)),
+            *("--model", tokenizer, "--tokenizer", tokenizer, "--output-file", str(output)),
+        ]
+        done = subprocess.run(
+            command, env={**os.environ, **CPU_VARIABLES}, capture_output=True, text=True, timeout=900, check=False
+        )
+        if done.returncode or not output.exists():
+            sys.exit(f"sglang.bench_serving failed:\n{done.stdout[-2000:]}\n{done.stderr[-2000:]}")
+        record = json.loads(output.read_text().splitlines()[-1])
+    return {name: float(record[key]) for name, key in THEIR_KEYS.items()}
+
+
+def compare(pairs: Sequence[tuple[dict[str, float], dict[str, float]]]) -> dict[str, dict[str, Any]]:
+    table: dict[str, dict[str, Any]] = {}
+    for name, why in DIFFERENCES.items():
+        ours, theirs = [mine[name] for mine, _ in pairs], [other[name] for _, other in pairs]
+        ratios = [math.log(a / b) for a, b in zip(ours, theirs, strict=True)]
+        mean = statistics.fmean(ratios)
+        error = statistics.stdev(ratios) / math.sqrt(len(ratios)) if len(ratios) > 1 else math.inf
+        agrees = ours == theirs if name in EXACT else abs(mean) <= max(2 * error, SMALL)
+        table[name] = {
+            "ours": statistics.fmean(ours),
+            "theirs": statistics.fmean(theirs),
+            "difference": math.expm1(mean),
+            "two_standard_errors": 2 * error,
+            "agrees": agrees,
+            "differs_by": why,
+        }
+    return table
+
+
+@contextlib.contextmanager
+def cpu_server(python: str, model: str) -> Iterator[str]:
+    """The real SGLang on the CPU, as the end-to-end tests run it."""
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    command = [
+        *(python, "-m", "sglang.launch_server", "--model-path", model, "--load-format", "dummy", "--device", "cpu"),
+        *("--host", "127.0.0.1", "--port", str(port), "--max-total-tokens", "20000", "--disable-radix-cache"),
+        *("--random-seed", "1", "--grammar-backend", "none", "--skip-server-warmup"),
+    ]
+    with tempfile.NamedTemporaryFile(prefix="parity-server-", suffix=".log") as log:
+        server = subprocess.Popen(
+            command, env={**os.environ, **CPU_VARIABLES}, stdout=log, stderr=subprocess.STDOUT, start_new_session=True
+        )
+        url = f"http://127.0.0.1:{port}"
+        try:
+            give_up_at = time.monotonic() + 300
+            while not answers(f"{url}/health"):
+                if server.poll() is not None or time.monotonic() > give_up_at:
+                    sys.exit(f"the server did not start:\n{Path(log.name).read_text()[-3000:]}")
+                time.sleep(1)
+            yield url
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(server.pid, signal.SIGKILL)
+            server.wait()
+
+
+def answers(url: str) -> bool:
+    try:
+        with urllib.request.urlopen(url, timeout=10) as reply:  # noqa: S310 (our own server)
+            return bool(reply.status == 200)
+    except (OSError, urllib.error.URLError):
+        return False
+
+
+def measure(
+    url: str, workload: Workload, *, pairs: int, python: str, tokenizer: str, vocab_size: int
+) -> dict[str, dict[str, Any]]:
+    def prompts_of(key: str) -> list[list[int]]:
+        return make_prompts(workload, run_key=key, vocab_size=vocab_size)
+
+    run_ours(url, workload, prompts_of("warm-up"))
+    run_theirs(url, workload, prompts_of("warm-up"), python=python, tokenizer=tokenizer)
+    measured = []
+    for number in range(pairs):
+        prompts = prompts_of(f"pair {number}")
+        if number % 2:
+            theirs = run_theirs(url, workload, prompts, python=python, tokenizer=tokenizer)
+            ours = run_ours(url, workload, prompts)
+        else:
+            ours = run_ours(url, workload, prompts)
+            theirs = run_theirs(url, workload, prompts, python=python, tokenizer=tokenizer)
+        measured.append((ours, theirs))
+    return compare(measured)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--sglang-python", default=os.environ.get("MOEPERF_SGLANG_PYTHON"))
+    parser.add_argument("--url", help="a server that runs already; its radix cache must be off")
+    parser.add_argument("--tokenizer", help="with --url: folder of its tokenizer")
+    parser.add_argument("--vocab-size", type=int, default=1024)
+    parser.add_argument("--concurrency", type=int, default=4)
+    parser.add_argument("--input-len", type=int, default=64)
+    parser.add_argument("--output-len", type=int, default=32)
+    parser.add_argument("--num-prompts", type=int, default=32)
+    parser.add_argument("--pairs", type=int, default=6)
+    parser.add_argument("--json", type=Path, metavar="FILE")
+    arguments = parser.parse_args()
+    python = arguments.sglang_python
+    # A time-out or a CI that ends us must end the server too: let its signal run the clean-up.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    if not python:
+        parser.error("--sglang-python (or MOEPERF_SGLANG_PYTHON) must name an interpreter that has sglang")
+    workload = Workload(
+        concurrency=arguments.concurrency,
+        input_len=arguments.input_len,
+        output_len=arguments.output_len,
+        num_prompts=arguments.num_prompts,
+    )
+    with contextlib.ExitStack() as stack:
+        url, tokenizer = arguments.url, arguments.tokenizer
+        if url is None:
+            tokenizer = stack.enter_context(tempfile.TemporaryDirectory())
+            subprocess.run([sys.executable, str(TINY_MOE), tokenizer], check=True, stdout=subprocess.DEVNULL)
+            url = stack.enter_context(cpu_server(python, tokenizer))
+        table = measure(
+            url,
+            workload,
+            pairs=arguments.pairs,
+            python=python,
+            tokenizer=tokenizer or "",
+            vocab_size=arguments.vocab_size,
+        )
+    load = os.getloadavg()[0]
+    print(f"{workload.label}, {workload.num_prompts} prompts, {arguments.pairs} pairs; load average {load:.1f}")
+    print(f"{'metric':<15}{'ours':>11}{'theirs':>11}{'difference':>12}{'2 SE':>9}  agrees")
+    for name, row in table.items():
+        print(
+            f"{name:<15}{row['ours']:>11.2f}{row['theirs']:>11.2f}{row['difference']:>+12.2%}{row['two_standard_errors']:>9.2%}"
+            f"  {'yes' if row['agrees'] else 'NO'}: {row['differs_by']}"
+        )
+    if arguments.json:
+        arguments.json.write_text(json.dumps({"workload": workload.as_fields(), "metrics": table}, indent=2) + "\n")
+
+
+if __name__ == "__main__":
+    main()

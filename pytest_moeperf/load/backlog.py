@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable
 
-from pytest_moeperf.load.clock import Ancillary, DelayHistogram, kernel_stamp_ns
+from pytest_moeperf.load.clock import DelayHistogram, kernel_stamp_ns
 from pytest_moeperf.load.reply import Reply
 from pytest_moeperf.model.records import RequestRecord
 
-READ_OVERHEAD_BYTES = 300
+READ_OVERHEAD_BYTES = 200
 """Of the Python objects around one stored read."""
 _SLICE = 16
 """Reads parsed in one idle moment: about 0.1 ms, so that no other stream's reads pile up meanwhile."""
 
-Read = tuple[int, bytes, Ancillary]
-"""User time on the monotonic clock (ns), the bytes (empty: the connection ended), and the kernel's stamp."""
+Read = tuple[int, bytes, bytes]
+"""User time on the monotonic clock (ns), the bytes (empty: the connection ended), and the kernel's raw stamp."""
 
 
 class Exchange:
@@ -90,8 +90,8 @@ class Backlog:
         offset_ns = self.offset_ns
         stamps_ns: list[int] = []
         delays_ns: list[int] = []
-        for user_ns, data, ancillary in reads:
-            wall_ns = kernel_stamp_ns(ancillary)
+        for user_ns, data, raw in reads:
+            wall_ns = kernel_stamp_ns(raw)
             if wall_ns is None:
                 stamps_ns.append(user_ns)
                 self.unstamped_reads += bool(data)

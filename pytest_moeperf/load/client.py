@@ -176,7 +176,7 @@ class LoadClient:
                 except OSError as error:
                     self._lost(slot, error)
                     continue
-                slot.reads.append((monotonic_ns(), data, ancillary))
+                slot.reads.append((monotonic_ns(), data, ancillary[0][2] if ancillary else b""))
                 backlog.held_bytes += len(data) + READ_OVERHEAD_BYTES
                 if len(data) < 5 or data[-5:] == _LAST_CHUNK:
                     self._perhaps_ended(slot, data)
@@ -293,7 +293,7 @@ class LoadClient:
             return  # closed earlier in this round
         try:
             self._push(slot, slot.connection)
-            data, ancillary = slot.connection.recv()
+            data, raw = slot.connection.recv()
         except BlockingIOError:
             return
         except OSError as error:
@@ -303,7 +303,7 @@ class LoadClient:
         if exchange is None:
             self._unexpected(slot, data)
             return
-        exchange.reads.append((time.monotonic_ns(), data, ancillary))
+        exchange.reads.append((time.monotonic_ns(), data, raw))
         self._backlog.held_bytes += len(data) + READ_OVERHEAD_BYTES
         if exchange.careful:
             self._look(slot, exchange)

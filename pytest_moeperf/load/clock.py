@@ -17,7 +17,6 @@ SO_TIMESTAMPNS = 35
 _TIMESPEC = struct.Struct("@qq")
 _TIMESPEC_BYTES = _TIMESPEC.size
 _unpack_timespec = _TIMESPEC.unpack
-_SOL_SOCKET = socket.SOL_SOCKET
 ANCILLARY_BYTES = socket.CMSG_SPACE(_TIMESPEC.size) if hasattr(socket, "CMSG_SPACE") else 0
 
 Ancillary = list[tuple[int, int, bytes]]
@@ -55,19 +54,23 @@ class StampKeeper:
         while time.monotonic() < give_up_at:
             self._writer.sendall(b"?")
             _, ancillary, _, _ = self._reader.recvmsg(1, ANCILLARY_BYTES)
-            if kernel_stamp_ns(ancillary) is not None:
+            if kernel_stamp_ns(raw_stamp(ancillary)) is not None:
                 return True
             time.sleep(1e-3)
         return False
 
 
-def kernel_stamp_ns(ancillary: Ancillary) -> int | None:
+def raw_stamp(ancillary: Ancillary) -> bytes:
+    """The kernel's stamp as it came; empty: not stamped. Nothing else is asked for, so nothing else comes."""
+    return ancillary[0][2] if ancillary else b""
+
+
+def kernel_stamp_ns(raw: bytes) -> int | None:
     """CLOCK_REALTIME, ns, at which the kernel got the last byte of the read (Linux >= 4.14); None: not stamped."""
-    for level, kind, data in ancillary:
-        if kind == SO_TIMESTAMPNS and level == _SOL_SOCKET and len(data) == _TIMESPEC_BYTES:
-            seconds, nanoseconds = _unpack_timespec(data)
-            return seconds * 1_000_000_000 + nanoseconds  # type: ignore[no-any-return]
-    return None
+    if len(raw) != _TIMESPEC_BYTES:
+        return None
+    seconds, nanoseconds = _unpack_timespec(raw)
+    return seconds * 1_000_000_000 + nanoseconds  # type: ignore[no-any-return]
 
 
 def realtime_offset_ns(*, tries: int = 9) -> int:

@@ -6,7 +6,7 @@ import socket
 import ssl
 import time
 
-from pytest_moeperf.load.clock import ANCILLARY_BYTES, Ancillary, enable_kernel_stamps
+from pytest_moeperf.load.clock import ANCILLARY_BYTES, enable_kernel_stamps, raw_stamp
 from pytest_moeperf.load.request import Target
 
 READ_BYTES = 64 * 1024
@@ -23,15 +23,15 @@ class PlainConnection:
     def fileno(self) -> int:
         return self.sock.fileno()
 
-    def recv(self) -> tuple[bytes, Ancillary]:
-        """One read; ``b""`` at the end of the stream.
+    def recv(self) -> tuple[bytes, bytes]:
+        """One read, empty at the end of the stream, and the kernel's raw stamp of it.
 
         :raises BlockingIOError: if there is nothing to read.
         """
         if not self.stamped:
-            return self.sock.recv(READ_BYTES), []
+            return self.sock.recv(READ_BYTES), b""
         data, ancillary, _, _ = self.sock.recvmsg(READ_BYTES, ANCILLARY_BYTES)
-        return data, ancillary
+        return data, raw_stamp(ancillary)
 
     def write(self, data: bytes) -> None:
         """Takes all of ``data``; while ``pending``, some of it waits for ``flush``."""
@@ -64,10 +64,10 @@ class TlsConnection(PlainConnection):
         self._tls = context.wrap_bio(self._incoming, self._outgoing, server_hostname=host)
         self._handshake(deadline_ns)
 
-    def recv(self) -> tuple[bytes, Ancillary]:
-        data, ancillary = super().recv()
+    def recv(self) -> tuple[bytes, bytes]:
+        data, raw = super().recv()
         if not data:
-            return b"", ancillary
+            return b"", raw
         self._incoming.write(data)
         parts: list[bytes] = []
         try:
@@ -78,7 +78,7 @@ class TlsConnection(PlainConnection):
                 raise BlockingIOError from None
         except ssl.SSLZeroReturnError:
             pass
-        return b"".join(parts), ancillary
+        return b"".join(parts), raw
 
     def write(self, data: bytes) -> None:
         self._tls.write(data)

@@ -27,7 +27,7 @@ def exchange(index: int) -> Exchange:
 
 
 def store(backlog: Backlog, one: Exchange, data: bytes, at: int) -> None:
-    one.reads.append((at, data, []))
+    one.reads.append((at, data, b""))
     backlog.held_bytes += len(data) + READ_OVERHEAD_BYTES
 
 
@@ -93,11 +93,11 @@ def test_the_stated_cost_a_read_and_an_event() -> None:
     tracemalloc.start()
     try:
         for count in range(1, 20_001):
-            one.reads.append((10**15 + count, event(count), [(1, 35, bytes(bytearray(16)))]))
+            one.reads.append((10**15 + count, event(count), bytes(bytearray(16))))
             backlog.held_bytes += len(one.reads[-1][1]) + READ_OVERHEAD_BYTES
         stored, _ = tracemalloc.get_traced_memory()
         assert stored < 1.2 * backlog.held_bytes
-        one.reads.insert(0, (0, HEAD, []))
+        one.reads.insert(0, (0, HEAD, b""))
         backlog.held_bytes += len(HEAD) + READ_OVERHEAD_BYTES
         backlog.parse(one)
         one.reads = []

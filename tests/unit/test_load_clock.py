@@ -15,6 +15,7 @@ from pytest_moeperf.load.clock import (
     StampKeeper,
     enable_kernel_stamps,
     kernel_stamp_ns,
+    raw_stamp,
     realtime_offset_ns,
 )
 
@@ -32,7 +33,7 @@ def test_a_read_carries_the_time_at_which_its_bytes_arrived_not_at_which_they_we
             after = time.monotonic_ns()
             time.sleep(0.02)
             data, ancillary, _, _ = client.recvmsg(10, ANCILLARY_BYTES)
-            stamp = kernel_stamp_ns(ancillary)
+            stamp = kernel_stamp_ns(raw_stamp(ancillary))
             keeper.close()
     assert keeper.works
     assert data == b"x"
@@ -41,8 +42,8 @@ def test_a_read_carries_the_time_at_which_its_bytes_arrived_not_at_which_they_we
 
 
 def test_without_ancillary_data_there_is_no_stamp() -> None:
-    assert kernel_stamp_ns([]) is None
-    assert kernel_stamp_ns([(socket.SOL_SOCKET, 35, b"short")]) is None
+    assert kernel_stamp_ns(raw_stamp([])) is None
+    assert kernel_stamp_ns(b"short") is None
 
 
 def test_the_offset_is_that_of_the_clocks() -> None:

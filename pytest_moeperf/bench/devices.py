@@ -55,5 +55,10 @@ def visible(gpus: Sequence[Gpu], environ: Mapping[str, str]) -> tuple[Gpu, ...]:
     return tuple(found)
 
 
+def device_sets(gpus: Sequence[Gpu], *, size: int) -> tuple[tuple[Gpu, ...], ...]:
+    """As many disjoint sets of ``size`` as there are, neighbours together; what is left over serves nobody."""
+    return tuple(tuple(gpus[start : start + size]) for start in range(0, len(gpus) - size + 1, size))
+
+
 def _text(value: str | bytes) -> str:
     return value.decode(_UTF8) if isinstance(value, bytes) else value

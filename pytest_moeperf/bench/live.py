@@ -235,7 +235,8 @@ class LiveServer:
                 **self.rules.software,
             },
             hardware=place.facts.hardware,
-            environment=place.facts.environment,
+            # Power, cooling and the host's memory are shared by what is measured side by side.
+            environment=place.facts.environment | ({"device_sets": place.device_sets} if place.device_sets > 1 else {}),
             backend_flags=spec.own_args,
             model=place.model,
         )

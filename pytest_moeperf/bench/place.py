@@ -9,7 +9,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from pytest_moeperf.bench.devices import CPU_DEVICE, Gpu, gpus_of_this_host, visible
+from pytest_moeperf.bench.devices import CPU_DEVICE, Gpu, device_sets, gpus_of_this_host, visible
 from pytest_moeperf.engines.sglang import on_cpu
 from pytest_moeperf.environment import read_environment, read_model
 from pytest_moeperf.model.environment import EnvironmentFacts
@@ -25,6 +25,10 @@ class Place:
     facts: EnvironmentFacts = field(repr=False)
     gpus: tuple[Gpu, ...]
     """Those that the server spans; none for a CPU."""
+    chosen: bool = False
+    """They are one of several sets, so the server has to be told."""
+    device_sets: int = 1
+    """Servers that may be measured side by side on this machine."""
 
     @property
     def device(self) -> str:
@@ -65,10 +69,21 @@ class Place:
         return read_model(self.spec.model) | {"name": self.model_name}
 
 
-def place_of(spec: ServerSpec) -> Place:
-    without_gpu = spec.engine in ("simulated", "attached") or on_cpu(spec.args)
+WITHOUT_GPU = frozenset({"simulated", "attached"})
+"""Engines that use none of this machine's GPUs."""
+
+
+def place_of(spec: ServerSpec, *, turn: int | None = None) -> Place:
+    """
+    :param turn: number of this process among those that measure side by side (``--perf-devices=auto``): which of the
+        disjoint sets of GPUs it uses. None: the first GPUs that are visible; servers that want the same ones wait for
+        each other.
+    """
+    without_gpu = spec.engine in WITHOUT_GPU or on_cpu(spec.args)
     gpus = () if without_gpu else visible(gpus_of_this_host(), os.environ | spec.env)
     # Nodes elsewhere have GPUs of their own.
-    used = gpus[: spec.tensor_parallel if spec.launcher == "local" else spec.tensor_parallel // spec.nnodes]
+    size = spec.tensor_parallel if spec.launcher == "local" else spec.tensor_parallel // spec.nnodes
+    sets = device_sets(gpus, size=size) if turn is not None else ()
+    used = sets[turn % len(sets)] if sets and turn is not None else gpus[:size]
     facts = read_environment(python=spec.python, gpus=[gpu.uuid for gpu in used])
-    return Place(spec=spec, facts=facts, gpus=used)
+    return Place(spec=spec, facts=facts, gpus=used, chosen=len(sets) > 1, device_sets=max(1, len(sets)))

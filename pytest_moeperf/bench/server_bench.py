@@ -53,6 +53,7 @@ class ServerBench:
         rules: MeasuringRules,
         listener: Listener,
         node_command: Callable[[ServerSpec, Node], NodeCommand],
+        turn: int | None = None,
     ) -> None:
         self._specs: dict[str, ServerSpec] = {CANDIDATE: candidate}
         if reference is not None:
@@ -65,6 +66,7 @@ class ServerBench:
         self._rules = rules
         self._listener = listener
         self._node_command = node_command
+        self._turn = turn
         self._count = 0
         self._held = ExitStack()
         self._live: LiveServer | None = None
@@ -81,7 +83,7 @@ class ServerBench:
 
     def place(self, arm: str = CANDIDATE) -> Place:
         if arm not in self._places:
-            self._places[arm] = place_of(self._specs[arm])
+            self._places[arm] = place_of(self._specs[arm], turn=self._turn)
         return self._places[arm]
 
     @contextmanager
@@ -129,6 +131,8 @@ class ServerBench:
     def _plan(self, spec: ServerSpec, place: Place, launch: str) -> LaunchPlan:
         plan = self._engine.launch_plan(spec, devices=place.devices, session=self._session, launch=launch)
         uuids = [gpu.uuid for gpu in place.gpus]
+        if place.chosen:
+            plan = replace(plan, env={**plan.env, "CUDA_VISIBLE_DEVICES": ",".join(uuids)})
         return over_nodes(plan, spec, gpus=uuids, launcher=partial(self._node_command, spec))
 
     def _start(self, arm: str, stack: ExitStack, *, fresh: bool) -> LiveServer:

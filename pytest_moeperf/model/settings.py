@@ -62,6 +62,9 @@ class Settings:
     hosts: tuple[str, ...] = ()
     rendezvous: str = ""
     backends: tuple[str, ...] = ()
+    devices: str = "first"
+    """``first``: every server on the first GPUs, one after the other. ``auto``: xdist workers get disjoint sets of GPUs
+    and measure side by side."""
     attach_url: str = ""
     reference: str = ""
     """Backend whose baseline a candidate is held against; empty: its own."""

@@ -219,6 +219,14 @@ OPTIONS: tuple[Option, ...] = (
         parse=one_of("local", "ssh", "slurm", "ray"),
         help="how the further nodes of a server are started: local, ssh, slurm, ray",
     ),
+    Option(
+        target="devices",
+        flag="--perf-devices",
+        key="devices",
+        parse=one_of("first", "auto"),
+        metavar="HOW",
+        help="first: one server after the other; auto: with -n, backends side by side on disjoint GPUs",
+    ),
     Option(target="hosts", key="hosts", parse=as_hosts, help="of the further nodes, for ssh"),
     Option(
         target="rendezvous",

@@ -105,6 +105,7 @@ class MeasuringSession:
                 on_ready=self._server_ready,
             ),
             node_command=self._node_command,
+            turn=worker_number(self.config) if self.settings.devices == "auto" else None,
         )
 
     def _node_command(self, spec: ServerSpec, node: Node) -> NodeCommand:
@@ -123,6 +124,12 @@ class MeasuringSession:
             spec = server_spec(self.settings, backend)
             benches.append((spec, plans, self._bench(spec, plans)))
         return plan_lines(benches, self.settings)
+
+
+def worker_number(config: pytest.Config) -> int:
+    """``gw3`` -> 3; 0 without xdist. A worker that replaces a crashed one has a new number."""
+    worker: Any = getattr(config, "workerinput", None)
+    return int(worker["workerid"].removeprefix("gw")) if worker else 0
 
 
 def session_id(config: pytest.Config) -> str:

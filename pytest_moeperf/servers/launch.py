@@ -22,7 +22,7 @@ from pytest_moeperf.model.server import (
     ServerRecord,
 )
 from pytest_moeperf.servers import launch_folder, proctree
-from pytest_moeperf.servers.link import GuardianLink, HolderIdentity
+from pytest_moeperf.servers.link import GuardianLink, HolderIdentity, end_orphans
 from pytest_moeperf.servers.ports import free_port
 from pytest_moeperf.servers.private_files import create_private, write_atomically
 from pytest_moeperf.servers.problems import RuntimeFolderError
@@ -91,6 +91,9 @@ def launch(plan: LaunchPlan, *, root: Path, port: int, holder: HolderIdentity, e
         reply = line.ask(request, timeout_s=_START_REPLY_S)
     except (LineClosedError, TimeoutError) as error:
         line.close()
+        # It may have started the server, and written its record.
+        end_orphans(launch_id)
+        launch_folder.remove_all_but_logs(folder)
         raise ServerError(
             what=f"{plan.name}: its guardian process ended before it started the server",
             hint=f"see {folder / launch_folder.GUARDIAN_LOG_NAME}",

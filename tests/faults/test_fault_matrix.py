@@ -3,6 +3,7 @@ process, record or lock behind, damages no baseline, and keeps the runs that wer
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import os
 import signal
@@ -251,6 +252,25 @@ def test_a_clock_that_is_stepped_in_a_run_voids_it(make_world: Callable[..., Wor
     assert (
         "the wall clock was stepped by +50.00 ms inside the run" in (world.folder / "report/moeperf.json").read_text()
     )
+
+
+def test_a_client_that_can_not_keep_up_voids_its_runs(make_world: Callable[..., World]) -> None:
+    world = make_world(config="[backends.one]\n", scale=1.0)
+    invocation = world.start("--backend=one", "--update-baselines")
+    while invocation.process.poll() is None:
+        clients = [pid for pid, command in world.processes().items() if "pytest_moeperf.load.worker" in command]
+        for number, pause_s in ((signal.SIGSTOP, 0.04), (signal.SIGCONT, 0.01)):
+            for pid in clients:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, number)
+            time.sleep(pause_s)
+    finished = invocation.end()
+    assert finished.code == 1
+    section = finished.section("test_decode[one-2]")
+    assert section.startswith("INVALID c=2: ")
+    assert "client_not_bottleneck failed in" in section
+    assert "of the reads held more than one event" in section
+    assert world.baselines() == []
 
 
 # Files that can't be written.

@@ -56,7 +56,6 @@ def moeperf_server(moeperf_server_spec: ServerSpec, request: pytest.FixtureReque
 @pytest.fixture
 def moeperf(moeperf_server: Group, request: pytest.FixtureRequest) -> Moeperf:
     """``moeperf.measure()`` asserts this test's cell."""
-    __tracebackhide__ = True
     from pytest_moeperf.errors import MoeperfError
 
     try:

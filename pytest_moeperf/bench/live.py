@@ -12,6 +12,7 @@ from typing import Any
 from pytest_moeperf.bench.limits import ceiling_check, ceiling_for
 from pytest_moeperf.bench.listener import Listener
 from pytest_moeperf.bench.place import Place
+from pytest_moeperf.bench.simulation import simulation_check
 from pytest_moeperf.bench.vitals import ServerSilent, SilenceWatch, Vitals, run_timeout_s
 from pytest_moeperf.bench.warmup import measure_until_steady
 from pytest_moeperf.engines.control import Control
@@ -119,6 +120,7 @@ class LiveServer:
             *self.launch_checks,
             *evidence_checks(evidence, strict=self.rules.strict_evidence),
             *(gpu_checks(telemetry, self._own_pids()) if self.place.gpus else ()),
+            *simulation_check(info, metrics.duration_s),
             ceiling_check(metrics.out_tps_steady or metrics.out_tps, ceiling),
         )
         return replace(

@@ -22,8 +22,15 @@ from pathlib import Path
 from typing import Any
 
 from pytest_moeperf.servers import gpu_memory, proctree, wire
-from pytest_moeperf.servers.launch_folder import LOG_NAME, SOCKET_NAME, RecordKeeper, iso_now, remove_all_but_logs
-from pytest_moeperf.servers.private_files import create_private
+from pytest_moeperf.servers.launch_folder import (
+    KEY_NAME,
+    LOG_NAME,
+    SOCKET_NAME,
+    RecordKeeper,
+    iso_now,
+    remove_all_but_logs,
+)
+from pytest_moeperf.servers.private_files import create_private, write_atomically
 from pytest_moeperf.servers.proctree import Process
 
 _KILL_S = 30.0
@@ -186,6 +193,8 @@ class Guardian:
         self._gpu_module = message["gpu_module_folder"]
         self._gpu_before = self._gpu_used(message["gpus"])
         try:
+            if message["api_key"] is not None:
+                write_atomically(folder / KEY_NAME, message["api_key"].encode())
             self._server = self._start_process(message, message, create_private(folder / LOG_NAME))
             for rank, node in enumerate(message["followers"], start=1):
                 log = os.open(folder / LOG_NAME, os.O_WRONLY | os.O_APPEND | os.O_NOFOLLOW)

@@ -24,7 +24,7 @@ from pytest_moeperf.model.server import (
 from pytest_moeperf.servers import launch_folder, proctree
 from pytest_moeperf.servers.link import GuardianLink, HolderIdentity, end_orphans
 from pytest_moeperf.servers.ports import free_port
-from pytest_moeperf.servers.private_files import create_private, write_atomically
+from pytest_moeperf.servers.private_files import create_private
 from pytest_moeperf.servers.problems import RuntimeFolderError
 from pytest_moeperf.servers.runtime import RUNTIME_VARIABLE
 from pytest_moeperf.servers.wire import Line, LineClosedError
@@ -48,8 +48,6 @@ def launch(plan: LaunchPlan, *, root: Path, port: int, holder: HolderIdentity, e
     folder = root / "launches" / launch_id
     try:
         folder.mkdir(mode=0o700)
-        if plan.api_key is not None:
-            write_atomically(folder / launch_folder.KEY_NAME, plan.api_key.encode())
         line = _start_guardian(folder)
     except OSError as error:
         raise RuntimeFolderError(
@@ -69,6 +67,8 @@ def launch(plan: LaunchPlan, *, root: Path, port: int, holder: HolderIdentity, e
         "followers": [_follower(node, values) for node in plan.followers],
         "cwd": plan.cwd or str(Path.cwd()),
         "folder": str(folder),
+        # The guardian writes it down: what it wrote it also removes, should this process be killed now.
+        "api_key": plan.api_key,
         "stop_timeout_s": plan.stop_timeout_s,
         "gpus": gpus,
         "gpu_module_folder": _folder_of_module("pynvml") if gpus else None,
@@ -111,8 +111,8 @@ def launch(plan: LaunchPlan, *, root: Path, port: int, holder: HolderIdentity, e
 
 
 def _start_guardian(folder: Path) -> Line:
-    ours, theirs = socket.socketpair()
     log = create_private(folder / launch_folder.GUARDIAN_LOG_NAME)
+    ours, theirs = socket.socketpair()
     program = Path(__file__).with_name("__main__.py")
     environment = {
         key: value

@@ -510,10 +510,10 @@ def test_whoever_waits_for_a_server_to_start_is_told_and_gets_it_when_the_starte
 
 
 def test_a_full_disk_is_told_before_anything_starts(monkeypatch: pytest.MonkeyPatch, runtime: Path) -> None:
-    def full(_path: Path, _content: bytes) -> None:
+    def full(_path: Path) -> int:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(launch_module, "write_atomically", full)
+    monkeypatch.setattr(launch_module, "create_private", full)
     with pytest.raises(RuntimeFolderError) as caught, lease(plan(api_key="k"), label="me"):
         pass
     (folder,) = (runtime / "launches").iterdir()

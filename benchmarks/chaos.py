@@ -45,7 +45,6 @@ MODES = (
     ("--perf-mode=screen", "--perf-inconclusive=warn"),
 )
 GONE_S = 30.0
-FIRST_GUESS_S = 4.0
 TEST = """\
 import pytest
 
@@ -81,8 +80,18 @@ class Chaos:
         self.world = World(folder / "suite", config="[backends.one]\n", test=TEST, scale=0.3)
         self.tally = Tally()
         self._draws = random.Random(seed)
-        self._usual_s = FIRST_GUESS_S
+        self._usual_s = 0.0
         self._stored: Counter[str] = Counter()
+        self._seen: set[str] = set()
+        """Stale files that were counted already."""
+
+    def warm_up(self) -> None:
+        """A round without a victim: how long one takes here."""
+        began_s = time.monotonic()
+        finished = self.world.run("--backend=one", "--update-baselines")
+        assert finished.code == 0, finished.raw
+        self._stored = self._stored_runs()
+        self._usual_s = time.monotonic() - began_s
 
     def round(self) -> None:
         (target,) = self._draws.choices(list(TARGETS), weights=list(TARGETS.values()))
@@ -134,7 +143,8 @@ class Chaos:
         while self.world.processes() and time.monotonic() < deadline_s:
             time.sleep(0.02)
         orphans = self.world.processes()
-        stale = [each for each in self.world.leftovers() if not each.startswith("process ")]
+        left = {each for each in self.world.leftovers() if not each.startswith("process ")}
+        stale, self._seen = left - self._seen, self._seen | left
         lost = cut = 0
         damage: list[str] = []
         try:
@@ -153,7 +163,7 @@ class Chaos:
         self.tally.damaged_baselines += len(damage)
         self.tally.lost_runs += lost
         self.tally.cut_runs += cut
-        found = [*orphans.values(), *stale, *damage, *([f"{lost} runs lost"] if lost else [])]
+        found = [*orphans.values(), *sorted(stale), *damage, *([f"{lost} runs lost"] if lost else [])]
         self.tally.findings += [f"{what}: {each}" for each in found]
 
     def _missing(self, output: str, stored_before: Mapping[str, int], *, recording: bool) -> tuple[int, int]:
@@ -187,6 +197,7 @@ def main() -> None:
         chaos = Chaos(Path(folder), seed=options.seed)
         began_s = time.monotonic()
         with cleaned_up(chaos.world):
+            chaos.warm_up()
             while chaos.tally.kills < options.kills:
                 chaos.round()
                 print_progress(chaos.tally, options.kills)

@@ -66,7 +66,8 @@ def _meaning(state: CellState, verdict: Verdict, finding: Finding, result: Bound
 
 def _nothing_to_compare(state: CellState, verdict: Verdict, finding: Finding) -> list[str]:
     if verdict is Verdict.NO_BASELINE:
-        return [f"Nothing is stored that this could be held against{': ' + finding.detail if finding.detail else ''}."]
+        # That nothing is stored is the verdict itself.
+        return [f"Nothing is stored that this could be held against: {finding.detail}."] if finding.detail else []
     blocking = [item for item in state.match.differences if item.blocking] if state.match is not None else []
     return [
         "The stored baseline was measured under other conditions, so nothing is compared.",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 from typing import Any
 
@@ -48,10 +49,11 @@ def add_aliases(parser: pytest.Parser) -> None:
 
     Called after the initial conftests: registering earlier would make *their* registration fail.
     """
+    import argparse
+
     group = parser.getgroup("moeperf")
     for option in OPTIONS:
         if option.flag in ALIASES:
-            try:
+            # A name that is taken: ValueError within one group, argparse's own error from another.
+            with contextlib.suppress(ValueError, argparse.ArgumentError):
                 group.addoption(ALIASES[option.flag], **_arguments_of(option) | {"help": f"same as {option.flag}"})
-            except ValueError:
-                continue

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -110,7 +111,7 @@ def update(
     match = group.bench.own_baseline_for(last)
     if match.baseline is not None and stored and {run.id for run in stored} <= {run.id for run in match.baseline.runs}:
         # Continued from an invocation that was interrupted after it had recorded this cell.
-        return replace(outcome, recorded=match.path)
+        return replace(outcome, recorded=shown_path(match.path))
     proposal = propose_update(
         match.baseline if match.comparable else None,
         stored,
@@ -130,4 +131,10 @@ def update(
         steps = outcome.decision.next_steps or (proposal.next_step,)
         return replace(outcome, refused=proposal.reason, decision=replace(outcome.decision, next_steps=steps))
     entry = store.save(proposal.baseline)
-    return replace(outcome, recorded=entry.path)
+    return replace(outcome, recorded=shown_path(entry.path))
+
+
+def shown_path(path: str) -> str:
+    """As short as it can be pasted: relative to where pytest runs, if it lies below."""
+    relative = os.path.relpath(path)
+    return path if relative.startswith("..") else relative

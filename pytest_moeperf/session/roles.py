@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from pytest_moeperf.errors import MoeperfError, UsageProblem
+from pytest_moeperf.markers.described import is_perf
 from pytest_moeperf.session.planning import in_launch_order, plan_tests
 from pytest_moeperf.session.stash import MEASURING, OUTCOME, SETTINGS, TELLING
 
@@ -58,6 +59,7 @@ class MeasuringRole:
 
     def __init__(self, measuring: MeasuringSession) -> None:
         self._measuring = measuring
+        self._problem = ""
 
     @pytest.hookimpl(trylast=True)
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
@@ -67,7 +69,15 @@ class MeasuringRole:
         try:
             self._measuring.take(plan_tests(session.items, self._measuring.settings))
         except UsageProblem as problem:
-            raise pytest.UsageError(str(problem)) from None
+            if not is_worker(session.config):
+                raise pytest.UsageError(str(problem)) from None
+            # A usage error that only workers meet ends in tracebacks of xdist's own. So every perf test says it.
+            self._problem = str(problem)
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtest_setup(self, item: pytest.Item) -> None:
+        if self._problem and is_perf(item):
+            pytest.fail(self._problem, pytrace=False)
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtestloop(self, session: pytest.Session) -> bool | None:

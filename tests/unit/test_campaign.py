@@ -130,7 +130,7 @@ def run_one(
 def test_without_a_baseline_the_cell_names_the_way_to_one() -> None:
     decision = run_one(ScriptedBench()).decision
     assert decision.verdict is Verdict.NO_BASELINE
-    assert decision.reasons[-1] == "Nothing is stored that this could be held against."
+    assert decision.reasons[0] == "throughput at c=64 512/128: 1000 tok/s."
     assert decision.next_steps == ("{pytest} --update-baselines -k {node}    (records this cell)",)
     assert [result.verdict for result in decision.results] == [Verdict.NO_BASELINE] * 2
 

@@ -1,0 +1,25 @@
+"""Plugin tests run pytest in processes of its own, each with a runtime folder of its own."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from pytest_moeperf.testing import SimulatedSuite
+
+
+@pytest.fixture(autouse=True)
+def own_runtime_folder(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
+    folder = tmp_path_factory.mktemp("runtime")
+    folder.chmod(0o700)
+    monkeypatch.setenv("MOEPERF_RUNTIME_DIR", str(folder))
+    monkeypatch.setenv("COLUMNS", "80")
+    for variable in ("GITHUB_ACTIONS", "GITHUB_STEP_SUMMARY", "CI"):
+        monkeypatch.delenv(variable, raising=False)
+    return folder
+
+
+@pytest.fixture
+def suite(pytester: pytest.Pytester) -> SimulatedSuite:
+    return SimulatedSuite(pytester)

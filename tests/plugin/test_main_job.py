@@ -1,0 +1,149 @@
+"""From ``pytest -m perf`` to a verdict, as a user sees it: whole texts at 80 columns, figures replaced."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from pytest_moeperf.testing import SimulatedSuite
+
+
+def baselines(suite: SimulatedSuite) -> list[Path]:
+    return sorted((suite.pytester.path / "baselines").rglob("*.json"))
+
+
+def test_record_pass_and_regress(suite: SimulatedSuite) -> None:
+    missing = suite.run("-q", "-k", "fast-1")
+    assert missing.code == 1
+    assert missing.section("_ test_decode[fast-1] _", "short test summary") == (
+        "_____________________________ test_decode[fast-1] ______________________________\n"
+        "NO_BASELINE  c=1: measured # tok/s, and nothing is stored to hold it against.\n"
+        "  Without a baseline nothing is shown, so the test does not pass.\n"
+        '  Ran: triton (confirmed, /server_info simulated.executed_runner: "triton").\n'
+        "  Next (records this cell):\n"
+        "    pytest -m perf --backend=fast -q --update-baselines \\\n"
+        "      -k 'test_decode[fast-1]'\n"
+        "=================================== moeperf ====================================\n"
+        "moeperf  fast held against its own baseline | simulated, none, simulated\n"
+        "         1 launch, # s\n"
+        "cell       baseline  measured   change [CI]  verdict      launches  ceiling\n"
+        "c=1 16/32  -         # tok/s  -            NO_BASELINE  1"
+    )
+
+    recorded = suite.run("-q", "--update-baselines", "--perf-launches=1")
+    assert recorded.code == 0, recorded.raw
+    assert recorded.section("== moeperf ==", "2 passed") == (
+        "=================================== moeperf ====================================\n"
+        "moeperf  fast held against its own baseline | simulated, none, simulated\n"
+        "         1 launch, # s\n"
+        "cell        baseline   measured    change [CI]   verdict    launches   ceiling\n"
+        "c=1 16/32   -          # tok/s   -             recorded   1\n"
+        "c=2 16/32   -          387         -             recorded   1\n"
+        "\n"
+        "Recorded: baselines/simulated/none/fast/c1-in16-out32@########.json,\n"
+        "  baselines/simulated/none/fast/c2-in16-out32@########.json."
+    ).replace("387", recorded.section("c=2 16/32   -").split()[3])
+    stored = [json.loads(path.read_text()) for path in baselines(suite)]
+    assert all(len(baseline["runs"]) >= 3 for baseline in stored)
+    assert all(baseline["anchor"] == baseline["runs"] for baseline in stored)
+
+    passed = suite.run("-q")
+    assert passed.code == 0, passed.raw
+    assert passed.raw.count("EQUIVALENT") == 2
+
+    regressed = suite.run("-q", "--perf-reference=fast", "-k", "slow-1", backend="slow")
+    assert regressed.code == 1
+    assert regressed.section("_ test_decode[slow-1] _", "== moeperf ==") == (
+        "_____________________________ test_decode[slow-1] ______________________________\n"
+        "REGRESSION  throughput at c=1: # against # tok/s, +# % [+# %, +# %] at\n"
+        "  # %, 2 pairs of fresh launches.\n"
+        "  Proven worse: the whole # % interval lies beyond a loss of 5 %.\n"
+        "  Ran: flashinfer_cutlass (confirmed, /server_info simulated.executed_runner:\n"
+        '    "flashinfer_cutlass"). Same workload; conditions differ in\n'
+        "    server.moe_runner_backend, software.simulated_profile only.\n"
+        "  Also REGRESSION: TPOT at c=1: # against # ms, +# % (slower) [+# %,\n"
+        "    +# %] at # %, 2 pairs of fresh launches.\n"
+        "  Next (only if it is):\n"
+        "    pytest -m perf --backend=slow -q --perf-reference=fast --update-baselines \\\n"
+        "      -k 'test_decode[slow-1]' --perf-reason='why this loss is accepted'"
+    )
+
+
+def test_other_conditions_are_incomparable(suite: SimulatedSuite) -> None:
+    assert suite.run("-q", "-k", "fast-1", "--update-baselines", "--perf-launches=1").code == 0
+    test = suite.pytester.path / "test_serving.py"
+    test.write_text(test.read_text().replace("output_len=32", "output_len=32, num_prompts=10"))
+    result = suite.run("-q", "-k", "fast-1")
+    assert result.code == 1
+    assert result.section("_ test_decode[fast-1] _", "== moeperf ==") == (
+        "_____________________________ test_decode[fast-1] ______________________________\n"
+        "INCOMPARABLE  c=1: the baseline differs in 1 field that must be equal.\n"
+        "  The stored baseline was measured under other conditions, so nothing is\n"
+        "    compared.\n"
+        "  workload.num_prompts: 4 in the baseline, 10 here.\n"
+        '  Ran: triton (confirmed, /server_info simulated.executed_runner: "triton").\n'
+        "  Next (records a baseline for these conditions beside the old one):\n"
+        "    pytest -m perf --backend=fast -q --update-baselines \\\n"
+        "      -k 'test_decode[fast-1]'\n"
+        "  Or (head to head in fresh launches; needs no stored baseline):\n"
+        "    pytest -m perf --backend=fast -q --perf-reference=BACKEND \\\n"
+        "      -k 'test_decode[fast-1]'\n"
+        "  Or: measure under the baseline's conditions: set the fields named above back"
+    )
+
+
+def test_every_raw_run_is_in_the_report(suite: SimulatedSuite) -> None:
+    suite.run("-q", "-k", "fast-2", "--perf-report=report")
+    report = json.loads((suite.pytester.path / "report" / "moeperf.json").read_text())
+    (outcome,) = report["outcomes"]
+    assert outcome["decision"]["verdict"] == "NO_BASELINE"
+    assert [run["index"] for run in outcome["runs"]] == list(range(len(outcome["runs"])))
+    assert outcome["runs"][0]["warmup"] is True
+    assert all(run["metrics"]["output_tokens"] == 8 * 32 for run in outcome["runs"])
+    settings = {line["name"]: (line["value"], line["source"]) for line in report["settings"]}
+    assert settings["report"] == ("report", "command line")
+    assert "verdict" in (suite.pytester.path / "report" / "comment.md").read_text()
+    assert (suite.pytester.path / "report" / "moeperf.html").stat().st_size > 1_000_000
+
+
+def test_a_workload_of_measure_itself_is_measured_on_its_own(pytester: pytest.Pytester) -> None:
+    suite = SimulatedSuite(
+        pytester,
+        test="import pytest\n\n@pytest.mark.perf(input_len=16, output_len=32)\ndef test_late(moeperf):\n"
+        "    moeperf.measure(concurrency=2)\n",
+    )
+    result = suite.run("-q")
+    assert result.code == 1
+    assert "NO_BASELINE  c=2" in result.text
+    assert "this workload was not known at collection, so it was measured on its own" in result.text.replace(
+        "\n    ", " "
+    )
+
+
+def test_a_perf_session_that_measured_nothing_fails(pytester: pytest.Pytester) -> None:
+    suite = SimulatedSuite(
+        pytester,
+        test="import pytest\n\n@pytest.mark.perf\ndef test_forgets_to_measure(moeperf):\n    pass\n",
+    )
+    result = suite.run("-q")
+    assert result.code == 1
+    assert "1 passed" in result.text
+    assert "moeperf: no cell was measured, so nothing was shown: this is a failure" in result.text
+
+
+def test_the_plan_is_told_and_nothing_runs(suite: SimulatedSuite, own_runtime_folder: Path) -> None:
+    result = suite.run("--perf-plan", "--perf-reference=fast", backend="slow")
+    assert result.code == 0, result.raw
+    assert "launch" in result.text
+    assert "--backend slow" in result.text
+    assert not (own_runtime_folder / "launches").exists()
+
+
+def test_two_workers_give_the_same_verdicts_with_one_server(suite: SimulatedSuite) -> None:
+    assert suite.run("-q", "--update-baselines", "--perf-launches=1").code == 0
+    result = suite.run("-q", "-n", "2")
+    assert result.code == 0, result.raw
+    assert result.raw.count("EQUIVALENT") == 2
+    assert "         1 launch, " in result.text or "| 1 launch, " in result.text

@@ -106,8 +106,12 @@ class World:
         server: str = "",
         test: str = TEST,
         conftest: str = "",
-        scale: float = 0.3,
+        scale: float = 1.5,
     ) -> None:
+        """
+        :param scale: of the simulated engine's steps. Long runs that do little: a starved machine is late by less of
+            them, and its runs are not void.
+        """
         self.folder = folder
         folder.mkdir(parents=True, exist_ok=True)
         server = f"[server]\n{QUIET.format(scale=scale)}\n{server}"

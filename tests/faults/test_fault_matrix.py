@@ -107,8 +107,9 @@ def by_itself(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[World,
         tables += f'[backends.{name}]\nargs = ["--fault={fault}"{asked}]\n'
     world = World(
         tmp_path_factory.mktemp("matrix"),
-        config='request_timeout = "1.5s"\n' + tables + "[backends.healthy]\n",
+        config='request_timeout = "1.5s"\n' + tables + '[backends.healthy]\nargs = ["--time-scale=3"]\n',
         server='start_timeout = "4s"\n',
+        scale=0.3,
     )
     with cleaned_up(world):
         yield world, world.run(f"--backend={','.join(rows)},healthy", "--update-baselines")
@@ -396,7 +397,7 @@ def test_ctrl_c_while_a_server_starts(make_world: Callable[..., World]) -> None:
 
 @pytest.mark.parametrize(("phase", "kept"), [("warm-up", 0), ("measuring", 4), ("between", 8)])
 def test_ctrl_c_while_measuring(phase: str, kept: int, make_world: Callable[..., World]) -> None:
-    world = make_world(config="[backends.one]\n", test=BOTH, conftest=SLOW_BETWEEN, scale=1.0)
+    world = make_world(config="[backends.one]\n", test=BOTH, conftest=SLOW_BETWEEN)
     pause = "1" if phase == "between" else ""
     invocation = world.start("--backend=one", "--update-baselines", MOEPERF_TEST_PAUSE=pause)
     if phase == "warm-up":
@@ -419,7 +420,7 @@ def test_ctrl_c_while_measuring(phase: str, kept: int, make_world: Callable[...,
 
 
 def test_a_killed_pytest_leaves_nothing_but_its_finished_runs(make_world: Callable[..., World]) -> None:
-    world = make_world(config="[backends.one]\n", test=BOTH, scale=1.0)
+    world = make_world(config="[backends.one]\n", test=BOTH)
     invocation = world.start("--backend=one", "--update-baselines")
     invocation.wait_for("one c=4 16/16 | candidate | warm-up")
     world.server_in_a_run("one")
@@ -433,7 +434,7 @@ def test_a_killed_pytest_leaves_nothing_but_its_finished_runs(make_world: Callab
 
 def test_a_killed_worker_is_named_and_leaves_nothing(make_world: Callable[..., World]) -> None:
     pytest.importorskip("xdist")
-    world = make_world(config="[backends.one]\n", scale=1.0)
+    world = make_world(config="[backends.one]\n")
     invocation = world.start("--backend=one", "--update-baselines", "-n1")
     world.server_in_a_run("one")
     os.kill(_worker(world, invocation), signal.SIGKILL)
@@ -447,7 +448,7 @@ def test_a_killed_worker_is_named_and_leaves_nothing(make_world: Callable[..., W
 
 def test_a_killed_controller_takes_its_workers_and_their_servers_with_it(make_world: Callable[..., World]) -> None:
     pytest.importorskip("xdist")
-    world = make_world(config="[backends.one]\n", scale=1.0)
+    world = make_world(config="[backends.one]\n")
     invocation = world.start("--backend=one", "--update-baselines", "-n1")
     world.server_in_a_run("one")
     invocation.process.kill()

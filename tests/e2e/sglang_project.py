@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -66,6 +67,13 @@ class SglangProject:
         while (left := self.processes()) and time.monotonic() < deadline_s:
             time.sleep(0.2)
         return left
+
+    def end_servers(self) -> None:
+        """After a failed test one may have been left warm."""
+        for process in psutil.process_iter():
+            if self._is_ours(process):
+                with suppress(psutil.NoSuchProcess):
+                    process.kill()
 
     def _environment(self) -> dict[str, str]:
         inherited = {

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
+import json
 import os
 import socket
 import subprocess
@@ -22,14 +24,15 @@ from pytest_moeperf.model.server import (
     ServerRecord,
 )
 from pytest_moeperf.servers import launch_folder, proctree
-from pytest_moeperf.servers.link import GuardianLink, HolderIdentity, end_orphans
+from pytest_moeperf.servers.link import GuardianLink, HolderIdentity, end_orphans, guardian_of
 from pytest_moeperf.servers.ports import free_port
-from pytest_moeperf.servers.private_files import create_private
+from pytest_moeperf.servers.private_files import create_private, read_private
 from pytest_moeperf.servers.problems import RuntimeFolderError
 from pytest_moeperf.servers.runtime import RUNTIME_VARIABLE
 from pytest_moeperf.servers.wire import Line, LineClosedError
 
 _START_REPLY_S = 60.0
+_DEATH_S = 5.0
 
 
 def launch(plan: LaunchPlan, *, root: Path, port: int, holder: HolderIdentity, exclusive: bool) -> GuardianLink:
@@ -91,9 +94,7 @@ def launch(plan: LaunchPlan, *, root: Path, port: int, holder: HolderIdentity, e
         reply = line.ask(request, timeout_s=_START_REPLY_S)
     except (LineClosedError, TimeoutError) as error:
         line.close()
-        # It may have started the server, and written its record.
-        end_orphans(launch_id)
-        launch_folder.remove_all_but_logs(folder)
+        _clean_up(launch_id, folder)
         raise ServerError(
             what=f"{plan.name}: its guardian process ended before it started the server",
             hint=f"see {folder / launch_folder.GUARDIAN_LOG_NAME}",
@@ -108,6 +109,16 @@ def launch(plan: LaunchPlan, *, root: Path, port: int, holder: HolderIdentity, e
             hint=f"the command is: {' '.join(plan.command)}",
         )
     return GuardianLink(line, ServerRecord.from_dict(reply["record"]), stop_timeout_s=plan.stop_timeout_s)
+
+
+def _clean_up(launch_id: str, folder: Path) -> None:
+    """After a guardian that was killed before it answered: it may have started the server, and written its record."""
+    with contextlib.suppress(OSError, ValueError):
+        record = ServerRecord.from_dict(json.loads(read_private(folder / launch_folder.RECORD_NAME)))
+        # Its socket was closed some time before it is gone, and only a dead guardian has orphans.
+        proctree.wait_gone(guardian_of(record), timeout_s=_DEATH_S)
+    end_orphans(launch_id)
+    launch_folder.remove_all_but_logs(folder)
 
 
 def _start_guardian(folder: Path) -> Line:

@@ -19,6 +19,7 @@ _END_SLACK_S = 90.0
 """Beyond the stop time-out: SIGKILL, and the driver giving its memory back."""
 _ORPHAN_KILL_S = 10.0
 _NO_PIDFD_POLL_S = 0.5
+_DEATH_S = 5.0
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -59,18 +60,26 @@ class GuardianLink:
     def stop(self, label: str) -> None:
         """End the server whoever holds it, and wait until it is gone."""
         self._watch.close()
-        with contextlib.suppress(LineClosedError):
+        try:
             self._ask({"op": "stop", "label": label}, timeout_s=self._end_timeout_s)
             wait_for_end(self._line, self.record, timeout_s=self._end_timeout_s)
+        except LineClosedError:
+            self._wait_for_death()
         self._finish()
 
     def release(self) -> None:
         """Give the hold back. Where it was the last one and nothing keeps the server warm, wait until it is gone."""
         self._watch.close()
-        with contextlib.suppress(LineClosedError):
+        try:
             if self._ask({"op": "release"}, timeout_s=self._end_timeout_s)["ends"]:
                 wait_for_end(self._line, self.record, timeout_s=self._end_timeout_s)
+        except LineClosedError:
+            self._wait_for_death()
         self._finish()
+
+    def _wait_for_death(self) -> None:
+        """A killed process closes its sockets some time before it is gone."""
+        proctree.wait_gone(guardian_of(self.record), timeout_s=_DEATH_S)
 
     def _finish(self) -> None:
         self._line.close()

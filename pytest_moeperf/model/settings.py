@@ -91,7 +91,8 @@ class Settings:
     """Folder of the configuration file; relative paths start here."""
     config_file: str = ""
     provenance: dict[str, str] = field(default_factory=dict)
-    """Setting -> where its value came from: ``default``, a file, an environment variable, a flag."""
+    """Field (``report_dir``, ``gate.mode``) -> where its value came from: ``default``, a file, an environment variable,
+    a flag."""
 
     def server_for(self, backend: str) -> ServerSettings:
         return self.backend_servers.get(backend, self.server)

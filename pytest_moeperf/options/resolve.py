@@ -88,9 +88,9 @@ def resolve(given: Given, *, root: Path, active: bool) -> Settings:
     values: dict[str, Any] = {}
     provenance: dict[str, str] = {}
     for option in OPTIONS:
-        values[option.target], provenance[option.key or option.target] = _value(option, given, table, where)
+        values[option.target], provenance[option.target] = _value(option, given, table, where)
     if values["attach_url"] and provenance["engine"] == "default":
-        values["engine"], provenance["engine"] = "attached", provenance["attach"]
+        values["engine"], provenance["engine"] = "attached", provenance["attach_url"]
     if values["engine"] == "attached" and not values["backends"]:
         values["backends"], provenance["backends"] = ("attached",), provenance["engine"]
     server = _server(server_table, ServerSettings(), f"{where[:-1]}.server]")

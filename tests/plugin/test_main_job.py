@@ -103,7 +103,8 @@ def test_every_raw_run_is_in_the_report(suite: SimulatedSuite) -> None:
     assert outcome["runs"][0]["warmup"] is True
     assert all(run["metrics"]["output_tokens"] == 8 * 32 for run in outcome["runs"])
     settings = {line["name"]: (line["value"], line["source"]) for line in report["settings"]}
-    assert settings["report"] == ("report", "command line")
+    assert settings["report_dir"] == ("report", "command line")
+    assert settings["gate.regression"] == ("0.3", f"file {suite.pytester.path}/moeperf.toml")
     assert "verdict" in (suite.pytester.path / "report" / "comment.md").read_text()
     assert (suite.pytester.path / "report" / "moeperf.html").stat().st_size > 1_000_000
 

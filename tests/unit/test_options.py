@@ -52,9 +52,9 @@ def test_command_line_beats_environment_beats_file() -> None:
     assert resolved.gate.mode == "screen"
     assert resolved.gate.budget_s == 1200
     assert resolved.gate.record_launches == 5
-    assert resolved.provenance["mode"] == f"file {FILE}"
-    assert resolved.provenance["budget"] == "environment MOEPERF_BUDGET"
-    assert resolved.provenance["launches"] == "command line"
+    assert resolved.provenance["gate.mode"] == f"file {FILE}"
+    assert resolved.provenance["gate.budget_s"] == "environment MOEPERF_BUDGET"
+    assert resolved.provenance["gate.record_launches"] == "command line"
 
 
 def test_a_backend_table_adds_to_the_table_of_every_backend() -> None:

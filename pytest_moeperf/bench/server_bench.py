@@ -235,13 +235,15 @@ class ServerBench:
         return _median(times) if times else ASSUMED_LAUNCH_S[spec.engine]
 
     def expected_run_s(self, cell: Cell) -> float:
-        times = [
-            run.run_s
-            for entry in self._store.find(engine=self._engine.name, model=self.place().model_name, cell=cell)
-            for run in entry.baseline.runs
-            if run.run_s is not None
-        ]
-        return _median(times) if times else ASSUMED_RUN_S
+        """As long as stored runs of this shape took; without their times, what their throughput makes of the work."""
+        entries = self._store.find(engine=self._engine.name, model=self.place().model_name, cell=cell)
+        runs = [run for entry in entries for run in entry.baseline.runs]
+        times = [run.run_s for run in runs if run.run_s is not None]
+        if times:
+            return _median(times)
+        rates = [run.values["throughput"] for run in runs if run.values.get("throughput")]
+        workload = cell.workload
+        return workload.num_prompts * workload.output_len / _median(rates) if rates else ASSUMED_RUN_S
 
 
 def _median(values: list[float]) -> float:

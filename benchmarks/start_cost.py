@@ -2,9 +2,8 @@
 
     python benchmarks/start_cost.py [--rounds 30] [--json FILE]
 
-Each round starts pytest once with each plugin, in a new order, on a folder with one plain test. CPU time (user + system)
-is what is compared: wall time on a shared machine is mostly other people's. Also shown: what each imports and whether it
-starts other processes.
+Each round starts pytest once with each plugin, in a new order, on a folder with one plain test. CPU time (user and
+system) is what is compared: wall time on a shared machine is mostly other people's. Also shown: what each imports.
 """
 
 from __future__ import annotations

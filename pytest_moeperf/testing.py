@@ -39,11 +39,14 @@ factor = 1.0
 compile_stall_ms = 0.0
 [traces]
 log = []
-kernels = ["{runner}_kernel"]
+kernels = ["{kernel}"]
 """
 
-PROFILES = {"fast": ("triton", 5.0), "slow": ("flashinfer_cutlass", 10.0)}
-"""Backend of the suite -> what it runs, and how long its decode steps are in ms."""
+PROFILES = {
+    "fast": ("triton", "fused_moe_kernel", 5.0),
+    "slow": ("flashinfer_cutlass", "void tensorrt_llm::kernels::cutlass_kernels::finalizeMoeRoutingKernel", 10.0),
+}
+"""Backend of the suite -> the runner that it executes, a kernel of that, and how long its decode steps are in ms."""
 
 QUICK_CONFIG = """\
 engine = "simulated"
@@ -95,15 +98,15 @@ class SimulatedSuite:
         self.pytester = pytester
         pytester.makefile(".toml", moeperf=config + self._backends())
         pytester.makepyfile(test_serving=test)
-        for name, (runner, step_ms) in PROFILES.items():
-            profile = QUICK_PROFILE.format(name=name, runner=runner, step_ms=step_ms)
+        for name, (runner, kernel, step_ms) in PROFILES.items():
+            profile = QUICK_PROFILE.format(name=name, runner=runner, kernel=kernel, step_ms=step_ms)
             (pytester.path / f"{name}_profile.toml").write_text(profile, encoding="utf-8")
 
     def _backends(self) -> str:
         folder = self.pytester.path
         return "".join(
             f'\n[backends.{name}]\nargs = ["--profile={folder}/{name}_profile.toml", "--moe-runner-backend={runner}"]\n'
-            for name, (runner, _) in PROFILES.items()
+            for name, (runner, _, _) in PROFILES.items()
         )
 
     def run(self, *arguments: str, backend: str = "fast", timeout_s: float = 240.0) -> SuiteResult:

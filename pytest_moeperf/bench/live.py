@@ -43,6 +43,8 @@ class MeasuringRules:
     """Of each cell key, for goodput."""
     min_window_s: float
     strict_evidence: bool
+    profile_kernels: bool
+    """Profile a few steps of each launch, as evidence of what executed."""
     request_timeout_s: float
     """Longest silence of a server with requests in flight, and longest time of one request."""
     label: str
@@ -68,6 +70,8 @@ class LiveServer:
     server_pid: int | None
     rules: MeasuringRules
     listener: Listener
+    kernels: tuple[str, ...] | None = None
+    """Of a profile of this launch; None: none was taken."""
     launch_checks: tuple[Check, ...] = ()
     """Of the launch as a whole; they count for each of its runs."""
 
@@ -222,6 +226,7 @@ class LiveServer:
             log_text=self.read_log(),
             server_info=info,
             metrics_text=metrics_text,
+            kernels=self.kernels,
         )
 
     def _fingerprint(self, workload: Workload, info: dict[str, Any] | None) -> Fingerprint:

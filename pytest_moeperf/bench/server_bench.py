@@ -11,6 +11,7 @@ from datetime import UTC, datetime
 from functools import partial
 
 from pytest_moeperf.baselines.store import BaselineStore
+from pytest_moeperf.bench.kernels import executed_kernels
 from pytest_moeperf.bench.listener import Listener
 from pytest_moeperf.bench.live import LiveServer, MeasuringRules
 from pytest_moeperf.bench.nodes import over_nodes
@@ -19,6 +20,7 @@ from pytest_moeperf.bench.sanity import Outputs, compare_outputs, greedy_outputs
 from pytest_moeperf.bench.vitals import Vitals
 from pytest_moeperf.engines.attached import probe
 from pytest_moeperf.engines.catalog import engine_named
+from pytest_moeperf.engines.control import Control
 from pytest_moeperf.fingerprint import differences
 from pytest_moeperf.model.baseline import BaselineMatch
 from pytest_moeperf.model.bench import Launched
@@ -27,6 +29,7 @@ from pytest_moeperf.model.run import CANDIDATE, REFERENCE, Check, Launch, Run
 from pytest_moeperf.model.server import LaunchPlan, NodeCommand
 from pytest_moeperf.model.spec import ServerSpec
 from pytest_moeperf.model.workload import Cell
+from pytest_moeperf.servers.handle import Server
 from pytest_moeperf.servers.lease import lease
 
 ASSUMED_LAUNCH_S = {"simulated": 2.0, "sglang": 180.0, "attached": 0.0}
@@ -178,6 +181,7 @@ class ServerBench:
             place=place,
             rules=self._rules,
             listener=self._listener,
+            kernels=self._kernels(server, spec),
             url=server.url,
             api_key=server.api_key,
             protocol=self._engine.protocol,
@@ -187,6 +191,13 @@ class ServerBench:
             same_process=server.same_process,
             server_pid=server.pid,
         )
+
+    def _kernels(self, server: Server, spec: ServerSpec) -> tuple[str, ...] | None:
+        if not self._rules.profile_kernels:
+            return None
+        control = Control(url=server.url, api_key=server.api_key)
+        timeout_s = self._rules.request_timeout_s
+        return executed_kernels(control, protocol=self._engine.protocol, model=spec.model, timeout_s=timeout_s)
 
     def _attach(self, spec: ServerSpec, launch: Launch, place: Place) -> LiveServer:
         api_key = os.environ.get("MOEPERF_API_KEY")

@@ -81,6 +81,8 @@ class Settings:
     """Go on from the runs of an interrupted invocation."""
     keep_server_s: float = 0.0
     strict_evidence: bool = False
+    profile_kernels: bool = False
+    """Profile a few steps of each launch, as evidence of which kernels ran."""
     min_window_s: float = 1.0
     """Shortest steady window of a run that is believed."""
     request_timeout_s: float = 600.0

@@ -193,6 +193,14 @@ OPTIONS: tuple[Option, ...] = (
         help="go on from the runs that an interrupted invocation of the same servers finished",
     ),
     Option(
+        target="profile_kernels",
+        flag="--perf-profile",
+        key="profile",
+        parse=as_flag,
+        switch=True,
+        help="profile a few steps of each launch, as evidence of which kernels ran",
+    ),
+    Option(
         target="strict_evidence",
         flag="--perf-strict-evidence",
         key="strict_evidence",

@@ -93,6 +93,7 @@ class MeasuringSession:
                 slo_ms={plan.cell.key: bound.slo_ms for plan in plans for bound in plan.bounds if bound.slo_ms},
                 min_window_s=self.settings.min_window_s,
                 strict_evidence=self.settings.strict_evidence,
+                profile_kernels=self.settings.profile_kernels,
                 request_timeout_s=self.settings.request_timeout_s,
                 label=f"pytest pid {os.getpid()}",
                 software=software,

@@ -148,3 +148,39 @@ def test_two_workers_give_the_same_verdicts_with_one_server(suite: SimulatedSuit
     assert result.code == 0, result.raw
     assert result.raw.count("EQUIVALENT") == 2
     assert "         1 launch, " in result.text or "| 1 launch, " in result.text
+
+
+def test_a_kernel_profile_is_evidence_on_demand(suite: SimulatedSuite) -> None:
+    suite.run("-q", "-k", "fast-2", "--perf-profile", "--perf-report=report")
+    report = json.loads((suite.pytester.path / "report" / "moeperf.json").read_text())
+    evidence = report["outcomes"][0]["evidence"]
+    assert evidence["status"] == "confirmed"
+    profiled = [item for item in evidence["items"] if "kernel profile" in item["source"]]
+    assert [(item["runner"], item["says"]) for item in profiled] == [("triton", "confirmed")]
+    assert "fused_moe_kernel" in profiled[0]["text"]
+
+
+SECRETS = ("hf_PLANTEDqwertyuiopasdfghjklzxcvbnm", "sk-plantedapikey0123456789", "plantedpassword42")
+
+
+def test_secrets_reach_no_file_no_log_and_no_report(suite: SimulatedSuite, monkeypatch: pytest.MonkeyPatch) -> None:
+    token, key, password = SECRETS
+    monkeypatch.setenv("HF_TOKEN", token)
+    monkeypatch.setenv("HTTPS_PROXY_OF_NOBODY", f"http://user:{password}@127.0.0.1:9")
+    config = suite.pytester.path / "moeperf.toml"
+    text = config.read_text().replace('fast_profile.toml"', f'fast_profile.toml", "--api-key={key}"')
+    config.write_text(f'{text}\n[server.env]\nHF_TOKEN = "{token}"\nADMIN_API_KEY = "{key}"\n')
+    result = suite.run(
+        "-k", "fast-2", "--update-baselines", "--perf-launches=1", "--perf-report=report", "--junitxml=j.xml"
+    )
+    assert result.code == 0, result.raw
+    assert not [secret for secret in SECRETS if secret in result.raw]
+    written = [path for path in suite.pytester.path.rglob("*") if path.is_file() and path != config]
+    assert {path.suffix for path in written} >= {".json", ".html", ".md", ".xml"}
+    leaks = [
+        (path.name, secret)
+        for path in written
+        for secret in SECRETS
+        if path.suffix != ".pyc" and secret.encode() in path.read_bytes()
+    ]
+    assert leaks == []

@@ -96,7 +96,7 @@ def test_attaching_chooses_the_engine_and_names_a_backend() -> None:
             (
                 "/suite/moeperf.toml [tool.moeperf]: unknown key 'engin'\n  allowed: assumed_launch_sd, assumed_session_sd,"
                 " attach, backends, baselines, budget, devices, engine, hosts, inconclusive, keep_server, launcher, launches,"
-                " max_drift, min_window, mode, model, nnodes, proven, reference, regression, rendezvous, report, request_timeout,"
+                " max_drift, min_window, mode, model, nnodes, profile, proven, reference, regression, rendezvous, report, request_timeout,"
                 " runs, seed, server, strict_evidence, tensor_parallel, verify_wins, win"
             ),
         ),

@@ -8,7 +8,7 @@ interrupted one left; alone or under xdist), waits for a random moment, and kill
 server, its guardian, a load worker. When the rest has come to its end:
 
 - orphans: processes of the round that still live after 30 s,
-- damaged_baselines: stored baselines that can't be read, or that hold fewer runs than before,
+- damaged_baselines: stored baselines that can't be read, or that have lost a run,
 - stale_locks: locks that somebody still holds, records, keys and sockets of servers that are gone,
 - lost_runs: runs of cells that were finished when pytest was killed, and that neither the journal nor a baseline holds,
 - cut_runs: runs of the one cell that was being measured then. A cell's runs of one launch are kept together or not at
@@ -26,11 +26,11 @@ import signal
 import sys
 import tempfile
 import time
-from collections import Counter
-from collections.abc import Mapping
+from collections import Counter, defaultdict
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from pytest_moeperf.baselines.levels import all_runs
 from pytest_moeperf.errors import BaselineError
 from pytest_moeperf.session.journal import JOURNAL_FOLDER, Journal
 
@@ -54,6 +54,9 @@ def test_decode(moeperf, concurrency):
     moeperf.measure()
 """
 RUN_LINE = re.compile(r"^moeperf  (\S+ c=\d+ \S+) \| candidate \| (?:warm-up|run \d+) \|", re.MULTILINE)
+
+StoredIds = defaultdict[str, frozenset[str]]
+"""Ids of the stored runs of each cell."""
 
 
 @dataclass
@@ -81,7 +84,7 @@ class Chaos:
         self.tally = Tally()
         self._draws = random.Random(seed)
         self._usual_s = 0.0
-        self._stored: Counter[str] = Counter()
+        self._stored: StoredIds = defaultdict(frozenset)
         self._seen: set[str] = set()
         """Stale files that were counted already."""
 
@@ -149,9 +152,9 @@ class Chaos:
         try:
             stored = self._stored_runs()
             damage = [
-                f"{cell}: {runs} stored runs became {stored[cell]}"
+                f"{cell}: {len(gone)} of {len(runs)} stored runs are gone"
                 for cell, runs in self._stored.items()
-                if stored[cell] < runs
+                if (gone := runs - stored[cell])
             ]
             lost, cut = self._missing(output, self._stored, recording="--update-baselines" in what)
             self._stored = stored
@@ -165,7 +168,7 @@ class Chaos:
         found = [*orphans.values(), *sorted(stale), *damage, *([f"{lost} runs lost"] if lost else [])]
         self.tally.findings += [f"{what}: {each}" for each in found]
 
-    def _missing(self, output: str, stored_before: Mapping[str, int], *, recording: bool) -> tuple[int, int]:
+    def _missing(self, output: str, stored_before: StoredIds, *, recording: bool) -> tuple[int, int]:
         """Runs that the killed pytest had told of, and that are kept nowhere: of finished cells, of the last one."""
         told = Counter(match[1] for match in RUN_LINE.finditer(output))
         if not told:
@@ -177,13 +180,19 @@ class Chaos:
         stored = self._stored_runs()
         # The journal goes when all verdicts are out; a comparison stores nothing.
         compared = set() if recording else {cell for cell in told if f"moeperf  {cell}: " in output}
-        safe = compared | {cell for cell in told if kept[cell] or stored[cell] > stored_before[cell]}
+        safe = compared | {
+            cell for cell in told if kept[cell] or stored[cell] > stored_before[cell]
+        }  # a superset of runs
         *finished, last = told
         lost = sum(told[cell] for cell in finished if cell not in safe)
         return lost, 0 if last in safe else told[last]
 
-    def _stored_runs(self) -> Counter[str]:
-        return Counter({entry.baseline.cell.label: len(entry.baseline.runs) for entry in self.world.baselines()})
+    def _stored_runs(self) -> StoredIds:
+        """Earlier levels and old sessions included: a baseline never forgets a run."""
+        found: StoredIds = defaultdict(frozenset)
+        for entry in self.world.baselines():
+            found[entry.baseline.cell.label] |= {run.id for run in all_runs(entry.baseline)}
+        return found
 
 
 def main() -> None:

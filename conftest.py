@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import subprocess
 from pathlib import Path
@@ -9,6 +10,14 @@ from pathlib import Path
 import pytest
 
 pytest_plugins = ["pytester"]
+
+# The examples run without the development extras.
+with contextlib.suppress(ImportError):
+    from hypothesis import HealthCheck, settings
+
+    # How long an example takes says something of the machine, which others use too, and nothing of the code.
+    settings.register_profile("shared", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+    settings.load_profile("shared")
 
 REQUIRE_SGLANG = "MOEPERF_REQUIRE_SGLANG"
 REQUIRE_GPU = "MOEPERF_REQUIRE_GPU"

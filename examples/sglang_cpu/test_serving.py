@@ -3,9 +3,9 @@
 import pytest
 
 
-@pytest.mark.perf(input_len=64, output_len=64, num_prompts=16)
-@pytest.mark.parametrize("concurrency", [4])
-@pytest.mark.throughput(regression="40%", win="60%")
-@pytest.mark.tpot(regression="60%", win="40%")
+@pytest.mark.perf(input_len=64, output_len=64)
+@pytest.mark.parametrize("concurrency", [1])
+@pytest.mark.throughput(regression="45%", win="80%")
+@pytest.mark.tpot(regression="80%", win="45%")
 def test_decode(moeperf, concurrency):
     moeperf.measure(concurrency=concurrency)

@@ -82,7 +82,7 @@ def test_a_backend_that_the_installed_version_does_not_have(untouched: SglangPro
 
 def error_of(run: PytestRun, backend: str) -> str:
     """The text under pytest's headline of one test's setup error."""
-    headline = rf"_+ ERROR at setup of test_decode\[{backend}-4\] _+\n"
+    headline = rf"_+ ERROR at setup of test_decode\[{backend}-1\] _+\n"
     found = re.search(rf"{headline}(.*?)\n(?:_{{3,}} ERROR at|moeperf: )", run.text, re.DOTALL)
     assert found is not None, run.text
     return found[1]

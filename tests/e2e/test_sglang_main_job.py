@@ -98,9 +98,9 @@ def test_a_backend_that_did_not_run_is_invalid(project: SglangProject) -> None:
     run = project.pytest("--backend=triton", "--update-baselines")
     assert run.code == pytest.ExitCode.TESTS_FAILED, run.text
     assert row(run) == "c=1 64/64 - - - INVALID 0", run.text
-    assert (
-        "INVALID c=1: asked for triton, but native ran. The runs can't be trusted: backend_evidence failed" in run.words
-    )
+    # A busy machine may make other checks fail beside it.
+    assert "INVALID c=1: asked for triton, but native ran." in run.words, run.text
+    assert "The runs can't be trusted: backend_evidence failed in 1 of 1 runs" in run.words, run.text
     assert re.search(
         r"triton was asked for, native ran \(/server_info device: cpu; server log line \d+: \S.* device='cpu', ",
         run.words,
@@ -108,7 +108,7 @@ def test_a_backend_that_did_not_run_is_invalid(project: SglangProject) -> None:
     assert 'Ran: native, not triton (contradicted, /server_info device: "cpu").' in run.words
     assert "Not recorded: Only valid runs make a baseline" in run.words
     # One run is enough: no repetition changes which code runs.
-    assert run.text.count("| warm-up | INVALID: backend_evidence") == 1
+    assert len(re.findall(r"\| warm-up \| INVALID: .*backend_evidence", run.text)) == 1
     assert "| run 1 |" not in run.text
     assert not list(project.folder.glob("baselines/**/*.json"))
     assert project.processes_left() == []

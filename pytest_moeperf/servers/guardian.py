@@ -36,6 +36,7 @@ from pytest_moeperf.servers.proctree import Process
 _KILL_S = 30.0
 _GPU_FREE_S = 30.0
 _REPLY_S = 5.0
+HANDLED_SIGNALS = (signal.SIGINT, signal.SIGHUP, signal.SIGTERM, signal.SIGCHLD)
 
 
 class _Holder:
@@ -237,7 +238,7 @@ class Guardian:
                 stdout=log,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
-                preexec_fn=partial(proctree.die_with_parent, self._me.pid),  # noqa: PLW1509 - one thread
+                preexec_fn=partial(_become_server, self._me.pid),  # noqa: PLW1509 - one thread
             )
         finally:
             os.close(log)
@@ -353,6 +354,14 @@ class Guardian:
             _tell(f"the record could not be written: {error}")
 
 
+def _become_server(guardian_pid: int) -> None:
+    """In the child, before its program runs: the guardian's handlers would swallow the signal that ends it."""
+    signal.set_wakeup_fd(-1)
+    for number in HANDLED_SIGNALS:
+        signal.signal(number, signal.SIG_DFL)
+    proctree.die_with_parent(guardian_pid)
+
+
 def _tell(text: str) -> None:
     try:
         sys.stderr.write(f"{iso_now()} {text}\n")
@@ -368,6 +377,6 @@ def main() -> None:
         os._exit(0)  # the owner waits for this one, and has no child left to reap
     os.umask(0o077)
     # Handlers, not SIG_IGN: an ignored signal would stay ignored in the server.
-    for number in (signal.SIGINT, signal.SIGHUP, signal.SIGTERM, signal.SIGCHLD):
+    for number in HANDLED_SIGNALS:
         signal.signal(number, lambda _number, _frame: None)
     Guardian(owner).run()

@@ -27,6 +27,7 @@ import sys
 import tempfile
 import time
 from collections import Counter, defaultdict
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -165,8 +166,15 @@ class Chaos:
         self.tally.damaged_baselines += len(damage)
         self.tally.lost_runs += lost
         self.tally.cut_runs += cut
-        found = [*orphans.values(), *sorted(stale), *damage, *([f"{lost} runs lost"] if lost else [])]
+        logs = [f"an orphan's guardian says: {text}" for text in self._guardians_of(orphans)]
+        found = [*orphans.values(), *logs, *sorted(stale), *damage, *([f"{lost} runs lost"] if lost else [])]
         self.tally.findings += [f"{what}: {each}" for each in found]
+
+    def _guardians_of(self, orphans: Mapping[int, str]) -> list[str]:
+        """The last lines of the youngest guardian, where there are orphans to explain."""
+        paths = list(self.world.runtime.glob("launches/*/guardian.log")) if orphans else []
+        newest = max(paths, key=lambda path: path.stat().st_mtime, default=None)
+        return [newest.read_text()[-600:]] if newest is not None else []
 
     def _missing(self, output: str, stored_before: StoredIds, *, recording: bool) -> tuple[int, int]:
         """Runs that the killed pytest had told of, and that are kept nowhere: of finished cells, of the last one."""

@@ -59,7 +59,8 @@ def test_two_local_nodes_are_measured_as_one_server(make_world: Callable[..., Wo
     world = make_world(launcher="local")
     finished = world.run("--backend=one", "--update-baselines")
     assert finished.code == 0, finished.raw
-    assert "one (simulated, TP2, 2 nodes)" in finished.raw
+    (guardian,) = world.runtime.glob("launches/*/guardian.log")
+    assert "one (simulated, TP2, 2 nodes)" in guardian.read_text()
     log = nodes_that_met(world)
     assert "simulated: node 1 of 2 has joined" in log
     assert "simulated: node 1 of 2 has come" in log

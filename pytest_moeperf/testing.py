@@ -125,6 +125,7 @@ _REPLACED: tuple[tuple[str, str], ...] = (
     (r"[+-]\d+(\.\d+)? ?%", "+# %"),
     (r"\[[+-]?\d[^\]]*\]", "[#]"),
     (r"\b\d+(\.\d+)?k? (tok/s|ms|s|min)\b", r"# \2"),
+    (r"\b\d+(\.\d+)?k? against ", "# against "),
     (r"\b\d+\.\d+\b", "#"),
     (r"pid \d+", "pid #"),
 )

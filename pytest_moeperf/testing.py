@@ -78,8 +78,10 @@ class SuiteResult:
 
     @property
     def findings(self) -> str:
-        """``text`` without what a busy host adds: void runs that were repeated."""
-        return re.sub(r"^  Odd: .*\n(    .*\n)*", "", self.text, flags=re.MULTILINE)
+        """``text`` without what the host's mood adds: void runs that were repeated, pairs that agree by chance."""
+        return re.sub(
+            r"^  (Odd: |Caution: the (pairs|runs) differ by less).*\n(    .*\n)*", "", self.text, flags=re.MULTILINE
+        )
 
     def section(self, start: str, end: str | None = None) -> str:
         """Of ``findings``: from the line that holds ``start`` to the one before ``end`` (to the end without it)."""

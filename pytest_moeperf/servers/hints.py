@@ -1,6 +1,7 @@
 """What a log's last lines mean, and what to do. A table, not code: add a line for a new case.
 
-The word "sigquit" and tracebacks stand in every healthy SGLang log, so neither means anything here.
+The word "sigquit" and tracebacks stand in every healthy SGLang log, so neither means anything here. The cause is the
+last thing that is known: a server says many things that look like errors, and goes on.
 """
 
 from __future__ import annotations
@@ -89,6 +90,19 @@ HINTS: Final[tuple[Hint, ...]] = (
         "the model is not where the configuration says: check model in [tool.moeperf]; offline machines need a folder",
     ),
     _hint(
+        r"Cannot find any model weights with",
+        "the model's folder holds no weights: check model in [tool.moeperf], or measure without them "
+        "(args = ['--load-format=dummy'])",
+    ),
+    _hint(
+        r"(\S[^.:]*) currently supports only: (.+)",
+        "{0} wants a checkpoint quantized as {1}: choose another backend, or another model",
+    ),
+    _hint(
+        r"context_length \((\d+)\) is greater than the derived context_length \((\d+)\)",
+        "--context-length={0} is more than the model has ({1}): lower it",
+    ),
+    _hint(
         r"401 Client Error|403 Client Error|gated repo|GatedRepoError",
         "the model needs a login: set HF_TOKEN, or use a folder",
     ),
@@ -97,6 +111,9 @@ HINTS: Final[tuple[Hint, ...]] = (
         "the disk is full: see df -h",
     ),
 )
+
+_WENT_ON: Final = re.compile(r"Ignore import error when loading|Failed to load generation config", re.IGNORECASE)
+"""SGLang says these in a healthy start too."""
 
 _SLOW_KERNELS: Final = (
     "it was still making kernels or graphs: raise start_timeout in [tool.moeperf.server]; "
@@ -119,11 +136,13 @@ def hint_for_exit(lines: Sequence[str], exit_code: int | None) -> tuple[str, boo
 
     :param lines: the end of its log.
     """
-    text = "\n".join(lines)
-    for hint in HINTS:
-        if match := hint.pattern.search(text):
-            groups = [(group or "").strip().rstrip(".,:;") for group in match.groups()]
-            return hint.text.format(*groups), hint.port_taken
+    for line in reversed(lines):
+        if _WENT_ON.search(line):
+            continue
+        for hint in HINTS:
+            if match := hint.pattern.search(line):
+                groups = [(group or "").strip().rstrip(".,:;") for group in match.groups()]
+                return hint.text.format(*groups), hint.port_taken
     if exit_code == -signal.SIGKILL:
         return "somebody sent it SIGKILL; the kernel does so when memory runs out: see dmesg", False
     return "", False

@@ -100,10 +100,12 @@ def test_servers_that_end_at_start_are_errors_at_setup_with_the_end_of_their_log
     assert "moeperf: no cell was measured, so nothing was shown: this is a failure" in run.text
     assert "3 errors in" in run.text
     logs = rf"  last lines of {project.runtime}/launches/[0-9a-f]{{32}}/server\.log:\n    \| "
-    for backend, how, why in (
+    for backend, how, hint, why in (
         (
             "flashinfer_cutedsl",
             "exited with code 1",
+            "FlashInfer CuteDSL MOE wants a checkpoint quantized as 'modelopt_fp4': choose another backend, or another "
+            "model",
             "    | AssertionError: Invalid quantization 'None'. \n"
             "    | FlashInfer CuteDSL MOE currently supports only: 'modelopt_fp4'.",
         ),
@@ -111,16 +113,20 @@ def test_servers_that_end_at_start_are_errors_at_setup_with_the_end_of_their_log
         (
             "without_weights",
             "was ended by SIGKILL",
+            "the model's folder holds no weights: check model in [tool.moeperf], or measure without them "
+            "(args = ['--load-format=dummy'])",
             f"    | RuntimeError: Cannot find any model weights with `{project.folder}/tiny-moe`\n",
         ),
         (
             "too_long",
             "exited with code 1",
+            "--context-length=1000000 is more than the model has (4096): lower it",
             "    | ValueError: Warning: User-specified context_length (1000000) is greater than the derived",
         ),
     ):
         text = error_of(run, backend)
-        assert re.match(rf"{backend} \(sglang\) {how} after \d+ s, before it was ready\n", text), text
+        assert re.match(rf"{backend} \(sglang\) {how} after [\d.]+ s, before it was ready\n", text), text
+        assert f"\n  hint: {hint}\n" in text, text
         assert re.search(logs, text), text
         assert why in text, text
         assert "traceback entries" not in text.lower()

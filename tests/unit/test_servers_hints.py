@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from pytest_moeperf.servers.hints import hint_for_exit, hint_for_silence
 from pytest_moeperf.servers.phases import phase_of
+
+LOGS = Path(__file__).parents[1] / "evidence_logs" / "sglang-0.5.14-cpu"
 
 
 @pytest.mark.parametrize(
@@ -39,6 +43,11 @@ from pytest_moeperf.servers.phases import phase_of
         ("OSError: /models/x does not appear to have a file named config.json.", "the model is not where"),
         ("huggingface_hub.errors.HFValidationError: Repo id must be in the form", "the model is not where"),
         ("OSError: [Errno 28] No space left on device", "the disk is full"),
+        ("RuntimeError: Cannot find any model weights with `/models/x`", "the model's folder holds no weights"),
+        (
+            "ValueError: User-specified context_length (1000000) is greater than the derived context_length (512).",
+            "--context-length=1000000 is more than the model has (512): lower it",
+        ),
     ],
 )
 def test_a_known_cause_gets_its_hint(line: str, begins: str) -> None:
@@ -60,6 +69,53 @@ def test_a_taken_port_is_flagged(line: str) -> None:
         "another process took its port; it is launched again on another one where that is possible",
         True,
     )
+
+
+@pytest.mark.parametrize(
+    ("name", "hint", "port_taken"),
+    [
+        (
+            "fail_backend_flashinfer_cutedsl",
+            "FlashInfer CuteDSL MOE wants a checkpoint quantized as 'modelopt_fp4': choose another backend, or another "
+            "model",
+            False,
+        ),
+        (
+            "fail_backend_flashinfer_trtllm",
+            "the engine's interpreter has no module flashinfer: install it there, or name another interpreter in "
+            "[tool.moeperf.server] python",
+            False,
+        ),
+        ("fail_backend_triton_kernel", "", False),
+        (
+            "fail_missing_model",
+            "the model is not where the configuration says: check model in [tool.moeperf]; offline machines need a "
+            "folder",
+            False,
+        ),
+        (
+            "fail_port_in_use",
+            "another process took its port; it is launched again on another one where that is possible",
+            True,
+        ),
+        (
+            "fail_wrong_flag",
+            "this engine version does not know --moe-runner-backend-typo triton: see its --help, and args in "
+            "[tool.moeperf.server] and [tool.moeperf.backends]",
+            False,
+        ),
+    ],
+)
+def test_logs_of_the_real_sglang(name: str, hint: str, port_taken: bool) -> None:
+    """Each of them says early that there is no generation config and that modules are missing: nobody minds."""
+    lines = (LOGS / f"{name}.log").read_text("utf-8", errors="replace").splitlines()
+    assert hint_for_exit(lines, 1) == (hint, port_taken)
+
+
+def test_the_last_known_cause_counts() -> None:
+    lines = ["OSError: [Errno 98] Address already in use", "retrying", "RuntimeError: CUDA out of memory.", "bye"]
+    assert hint_for_exit(lines, 1)[0].startswith("out of GPU memory")
+    assert hint_for_exit(lines[:2], 1)[1]
 
 
 def test_what_stands_in_every_healthy_log_means_nothing() -> None:

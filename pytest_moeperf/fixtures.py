@@ -40,11 +40,9 @@ def moeperf_server_spec(backend: str, moeperf_config: Settings, request: pytest.
     def moeperf_server_spec(moeperf_server_spec):
         return dataclasses.replace(moeperf_server_spec, env={"SGLANG_X": "1"})
     """
-    from pytest_moeperf.session.specs import server_spec
+    from pytest_moeperf.session.specs import launched_spec
 
-    spec = server_spec(moeperf_config, backend)
-    changed = request.config.hook.pytest_moeperf_server_spec(spec=spec, settings=moeperf_config)
-    return changed or spec
+    return launched_spec(request.config, moeperf_config, backend)
 
 
 @pytest.fixture

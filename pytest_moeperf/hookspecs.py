@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 
 @pytest.hookspec(firstresult=True)
 def pytest_moeperf_server_spec(spec: ServerSpec, settings: Settings) -> ServerSpec | None:
-    """Change how the servers of a backend are launched; return None to leave ``spec`` as it is.
+    """Change how the servers of a backend are launched; return None to leave ``spec`` as it is. Called for what a
+    backend is held against too, so that both arms are launched in one way.
 
     Example: the image's own environment for every backend::
 

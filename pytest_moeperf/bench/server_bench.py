@@ -162,6 +162,7 @@ class ServerBench:
             lease(
                 plan,
                 label=self._rules.label,
+                session=self._session,
                 fresh=fresh,
                 keep_s=0.0 if fresh else self._keep_server_s,
                 on_progress=lambda progress: self._listener.on_start(spec, progress),

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from pytest_moeperf.engines.sglang import API_KEY_FLAG
 from pytest_moeperf.engines.sglang_flags import option_of, without_option
+from pytest_moeperf.engines.simulated.arguments import refuse_bad_arguments
 from pytest_moeperf.engines.simulated.launch import build_command, known_backends
 from pytest_moeperf.engines.simulated.profile import load_profile
 from pytest_moeperf.errors import UsageProblem
@@ -33,6 +34,14 @@ class SimulatedEngine:
                 next_step='mend the name, or name a profile file in that table: args = ["--profile=FILE.toml"]',
             )
         load_profile(_from(spec.cwd, profile) if profile else spec.backend)
+        try:
+            refuse_bad_arguments(spec.args)
+        except ValueError as error:
+            raise UsageProblem(
+                where="[tool.moeperf.server] args",
+                problem=f"{spec.backend}: the engine 'simulated' refuses them: {error}",
+                next_step="python -m pytest_moeperf.engines.simulated --help lists what it takes",
+            ) from None
 
     def notes(self, spec: ServerSpec) -> tuple[str, ...]:
         del spec

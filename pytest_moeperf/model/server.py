@@ -10,7 +10,7 @@ PORT_PLACEHOLDER: Final = "{port}"
 API_KEY_PLACEHOLDER: Final = "{api_key}"
 RENDEZVOUS_PLACEHOLDER: Final = "{rendezvous_port}"
 
-RECORD_SCHEMA: Final = 1
+RECORD_SCHEMA: Final = 2
 """Version of :class:`ServerRecord` on disk. A record lives as long as its server, so older ones are not read."""
 
 ServerState = Literal["starting", "ready", "warm", "exited", "ending"]
@@ -112,6 +112,8 @@ class ServerRecord:
     holders: tuple[Holder, ...]
     keep_until: str | None
     """ISO 8601, UTC: when a warm server ends."""
+    kept_by: str
+    """The invocation that keeps it warm, and may end it where it is in its own way; empty unless it is warm."""
 
     def to_dict(self) -> dict[str, Any]:
         """JSON-plain."""
@@ -175,6 +177,7 @@ _RECORD_TYPES: Final[Mapping[str, tuple[type, ...]]] = {
     "start_s": (float, int, type(None)),
     "holders": (list,),
     "keep_until": (str, type(None)),
+    "kept_by": _TEXT,
 }
 
 

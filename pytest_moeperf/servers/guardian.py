@@ -48,6 +48,7 @@ class _Holder:
         self.label = ""
         self.since = ""
         self.keep_s = 0.0
+        self.session = ""
         self.holds = False
         self.pidfd: int | None = None
 
@@ -77,6 +78,7 @@ class Guardian:
         self._term_s = 10.0
         self._keep_until: float | None = None
         """On the monotonic clock."""
+        self._kept_by = ""
         self._end_because = ""
         self._stop_asker: _Holder | None = None
         self._gpu_before: dict[str, int] = {}
@@ -168,7 +170,7 @@ class Guardian:
 
     def _take_hold(self, holder: _Holder, message: wire.Message) -> None:
         holder.process = Process(message["pid"], message["pid_start_time"])
-        holder.label, holder.keep_s = message["label"], message["keep_s"]
+        holder.label, holder.keep_s, holder.session = message["label"], message["keep_s"], message["session"]
         holder.since, holder.holds = iso_now(), True
         # A process that the holder forked may keep the socket open after the holder's own end.
         holder.pidfd = proctree.open_pidfd(holder.process.pid)
@@ -184,6 +186,7 @@ class Guardian:
             holder.pidfd = None
         if holder.keep_s > 0 and self._record is not None and self._record.state == "ready":
             self._keep_until = max(self._keep_until or 0.0, time.monotonic() + holder.keep_s)
+            self._kept_by = holder.session
         self._write_record()
 
     # Requests
@@ -273,9 +276,12 @@ class Guardian:
         self._let_go(holder)
         return {"ok": True, "ends": bool(self._reason_to_end())}
 
-    def _stop(self, holder: _Holder, message: wire.Message) -> None:
+    def _stop(self, holder: _Holder, message: wire.Message) -> wire.Message | None:
+        if message["unless_held"] and self._is_held():
+            return {"ok": False, "held": True}
         self._end_because = f"asked to stop by {message['label']}"
         self._stop_asker = holder
+        return None  # until it is gone
 
     # The end
 
@@ -348,7 +354,7 @@ class Guardian:
         holders = [holder.to_dict() for holder in self._holders if holder.holds]
         warm_s = None if self._keep_until is None else self._keep_until - time.monotonic()
         try:
-            self._record.write(holders=holders, warm_s=warm_s)
+            self._record.write(holders=holders, warm_s=warm_s, kept_by=self._kept_by)
         except OSError as error:
             # A full disk must not end a server: the record is for others, the holders have their sockets.
             _tell(f"the record could not be written: {error}")

@@ -34,6 +34,7 @@ class RecordKeeper:
             "start_s": None,
             "holders": [],
             "keep_until": None,
+            "kept_by": "",
         }
 
     @property
@@ -45,10 +46,11 @@ class RecordKeeper:
     def state(self, state: str) -> None:
         self.content["state"] = state
 
-    def write(self, *, holders: Sequence[Mapping[str, Any]], warm_s: float | None) -> None:
+    def write(self, *, holders: Sequence[Mapping[str, Any]], warm_s: float | None, kept_by: str) -> None:
         """Write it down.
 
         :param warm_s: how long a server that nobody holds is still kept; None where nobody asked for that.
+        :param kept_by: the invocation that did.
         :raises OSError: a full disk, say.
         """
         warm = warm_s is not None and not holders
@@ -56,6 +58,7 @@ class RecordKeeper:
             self.state = "warm" if warm else "ready"
         until = datetime.now(UTC) + timedelta(seconds=warm_s or 0.0)
         self.content["keep_until"] = until.isoformat(timespec="seconds") if warm else None
+        self.content["kept_by"] = kept_by if warm else ""
         self.content["holders"] = [dict(holder) for holder in holders]
         write_atomically(self.folder / RECORD_NAME, json.dumps(self.content, indent=1).encode())
 

@@ -16,7 +16,7 @@ from pytest_moeperf.model.server import LaunchPlan, ServerProgress, ServerRecord
 from pytest_moeperf.servers import launch_folder
 from pytest_moeperf.servers.handle import Server
 from pytest_moeperf.servers.launch import launch
-from pytest_moeperf.servers.link import GuardianLink, HolderIdentity, end_orphans, join
+from pytest_moeperf.servers.link import GuardianLink, HolderIdentity, ask_to_stop, end_orphans, join
 from pytest_moeperf.servers.logfile import ServerLog
 from pytest_moeperf.servers.ports import free_port
 from pytest_moeperf.servers.private_files import read_private
@@ -46,6 +46,7 @@ def lease(
     plan: LaunchPlan,
     *,
     label: str,
+    session: str = "",
     keep_s: float = 0.0,
     fresh: bool = False,
     on_progress: OnProgress = _say_nothing,
@@ -58,6 +59,7 @@ def lease(
     last lease out stops it. However this process ends, its lease ends with it.
 
     :param label: who this is, for others who wait: ``pytest gw1``.
+    :param session: the invocation. A server that it keeps warm is ended where it is in the way of its own next one.
     :param keep_s: keep the server warm that long after the last lease, for a next one of the same digest.
     :param fresh: launch a new one that is never shared, for paired comparisons.
     :param on_progress: told while it starts, once a second or so.
@@ -72,7 +74,7 @@ def lease(
         raise ValueError("a fresh server is never shared, so there is nobody to keep it warm for")
     _Waiter.check(wait_timeout_s)
     root = runtime_folder()
-    holder = HolderIdentity(label=label, keep_s=keep_s)
+    holder = HolderIdentity(label=label, keep_s=keep_s, session=session)
     waiter = _Waiter(on_wait=on_wait, timeout_s=wait_timeout_s)
     if fresh:
         server_link, started_here = _launched(plan, root, holder, waiter, on_progress, exclusive=True), True
@@ -116,7 +118,7 @@ def _launched(
     end_orphans()
     prune(root)
     for tries_left in reversed(range(_PORT_TRIES)):
-        with _devices_to_launch_on(plan, root, waiter):
+        with _devices_to_launch_on(plan, root, holder, waiter):
             server_link = launch(plan, root=root, port=free_port(plan.host), holder=holder, exclusive=exclusive)
         try:
             start_s = wait_ready(plan, server_link, on_progress=on_progress)
@@ -135,14 +137,14 @@ def _launched(
 
 
 @contextlib.contextmanager
-def _devices_to_launch_on(plan: LaunchPlan, root: Path, waiter: _Waiter) -> Iterator[None]:
+def _devices_to_launch_on(plan: LaunchPlan, root: Path, holder: HolderIdentity, waiter: _Waiter) -> Iterator[None]:
     # Between finding the devices free and the new server's record nobody else may find them free.
     with contextlib.ExitStack() as locks:
         for device in sorted(plan.exclusive_devices):
             lock = filelock.FileLock(root / "locks" / f"{file_name_of(device)}.lock", mode=0o600)
             _acquire(lock, waiter, partial(_launcher_text, device, plan))
             locks.callback(lock.release)
-        _wait_for_devices(plan, root, waiter)
+        _wait_for_devices(plan, root, holder, waiter)
         yield
 
 
@@ -156,7 +158,7 @@ def _acquire(lock: filelock.BaseFileLock, waiter: _Waiter, describe: Callable[[]
             return
 
 
-def _wait_for_devices(plan: LaunchPlan, root: Path, waiter: _Waiter) -> None:
+def _wait_for_devices(plan: LaunchPlan, root: Path, holder: HolderIdentity, waiter: _Waiter) -> None:
     while True:
         in_the_way = [
             record
@@ -167,6 +169,11 @@ def _wait_for_devices(plan: LaunchPlan, root: Path, waiter: _Waiter) -> None:
         if not in_the_way:
             return
         record = in_the_way[0]
+        if holder.session and record.kept_by == holder.session:
+            # Kept for a next invocation; this one needs the place first. Whoever took it up meanwhile is waited for.
+            label = f"{holder.label}: {plan.name} needs its devices"
+            if ask_to_stop(record, label=label, unless_held=True) != "stuck":
+                continue
         devices = ", ".join(sorted(plan.exclusive_devices.intersection(record.devices)))
         held_by = holders_text(record)
         # A warm server goes only when its time is over, and one of our own never while we wait.

@@ -8,6 +8,7 @@ import selectors
 import threading
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 from pytest_moeperf.model.server import ServerRecord
 from pytest_moeperf.servers import launch_folder, proctree
@@ -28,11 +29,19 @@ class HolderIdentity:
 
     label: str
     keep_s: float = 0.0
+    session: str = ""
+    """The invocation that this process is part of."""
 
     def to_message(self) -> Message:
         """With the calling process in it."""
         me = proctree.myself()
-        return {"pid": me.pid, "pid_start_time": me.start_time, "label": self.label, "keep_s": self.keep_s}
+        return {
+            "pid": me.pid,
+            "pid_start_time": me.start_time,
+            "label": self.label,
+            "keep_s": self.keep_s,
+            "session": self.session,
+        }
 
 
 class GuardianLink:
@@ -61,7 +70,7 @@ class GuardianLink:
         """End the server whoever holds it, and wait until it is gone."""
         self._watch.close()
         try:
-            self._ask({"op": "stop", "label": label}, timeout_s=self._end_timeout_s)
+            self._ask({"op": "stop", "label": label, "unless_held": False}, timeout_s=self._end_timeout_s)
             wait_for_end(self._line, self.record, timeout_s=self._end_timeout_s)
         except LineClosedError:
             self._wait_for_death()
@@ -116,18 +125,27 @@ def join(record: ServerRecord, *, holder: HolderIdentity, stop_timeout_s: float)
     return GuardianLink(line, ServerRecord.from_dict(reply["record"]), stop_timeout_s=stop_timeout_s)
 
 
-def ask_to_stop(record: ServerRecord, *, label: str, timeout_s: float = 120.0) -> bool:
-    """End a server without holding it, whoever else does. Whether it was gone within ``timeout_s``."""
+def ask_to_stop(
+    record: ServerRecord, *, label: str, unless_held: bool, timeout_s: float = 120.0
+) -> Literal["gone", "held", "stuck"]:
+    """End a server without holding it.
+
+    :param unless_held: not if somebody holds it at that moment.
+    :returns: ``stuck`` if it was not gone within ``timeout_s``.
+    """
     try:
         line = Line(connect_to(Path(record.folder) / launch_folder.SOCKET_NAME, timeout_s=_REPLY_S))
     except OSError:
-        return True
+        return "gone"
     try:
-        line.connection.settimeout(timeout_s)
-        line.send({"op": "stop", "label": label})
-        return wait_for_end(line, record, timeout_s=timeout_s)
+        reply = line.ask({"op": "stop", "label": label, "unless_held": unless_held}, timeout_s=timeout_s)
+        if reply.get("held"):
+            return "held"
+        return "gone" if wait_for_end(line, record, timeout_s=timeout_s) else "stuck"
     except LineClosedError:
-        return True
+        return "gone" if proctree.wait_gone(guardian_of(record), timeout_s=_REPLY_S) else "stuck"
+    except TimeoutError:
+        return "stuck"
     finally:
         line.close()
 

@@ -44,13 +44,15 @@ def stop_server(record_or_id: ServerRecord | str, *, force: bool = False) -> Ser
     :raises ServerNotReady: it could not be ended.
     """
     record = record_or_id if isinstance(record_or_id, ServerRecord) else _find(record_or_id)
-    if record.holders and not force:
+    answer = ask_to_stop(record, label="moeperf servers stop", unless_held=not force)
+    if answer == "held":
+        current = next((each for each in list_servers() if each.launch_id == record.launch_id), record)
         raise UsageProblem(
             where=f"server {record.launch_id[:8]}",
-            problem=f"{record.name} is in use by {holders_text(record)}",
+            problem=f"{record.name} is in use by {holders_text(current)}",
             next_step="wait for them, or stop it all the same with --force",
         )
-    if not ask_to_stop(record, label="moeperf servers stop"):
+    if answer == "stuck":
         raise ServerNotReady(
             what=f"{record.name} (pid {record.pid}) could not be ended",
             hint=f"see {Path(record.folder) / launch_folder.GUARDIAN_LOG_NAME}",

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import pytest
+
 from pytest_moeperf.errors import UsageProblem
 from pytest_moeperf.model.settings import Settings
-from pytest_moeperf.session.specs import reference_spec, server_spec
+from pytest_moeperf.session.specs import launched_reference, launched_spec
 
 
-def check_before_start(settings: Settings) -> tuple[str, ...]:
+def check_before_start(config: pytest.Config, settings: Settings) -> tuple[str, ...]:
     """What the user should know though nothing is wrong. A plan is printed without the engine too: its flags are then
     not checked.
+
+    What a ``conftest.py`` below the folders that pytest was started on changes is not known yet.
 
     :raises UsageProblem: no backend, an unknown one, a missing model or interpreter, a flag the engine lacks.
     """
@@ -27,8 +31,8 @@ def check_before_start(settings: Settings) -> tuple[str, ...]:
     engine = engine_named(settings.engine)
     notes: list[str] = []
     for backend in settings.backends:
-        candidate = server_spec(settings, backend)
-        for spec in filter(None, (candidate, reference_spec(settings, candidate))):
+        candidate = launched_spec(config, settings, backend)
+        for spec in filter(None, (candidate, launched_reference(config, settings, candidate))):
             try:
                 engine.check(spec)
             except EngineMissing as missing:

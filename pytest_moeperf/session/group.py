@@ -7,7 +7,6 @@ from functools import partial
 
 from pytest_moeperf.bench.server_bench import ServerBench
 from pytest_moeperf.campaign import Campaign, CampaignEvent, CellResult
-from pytest_moeperf.errors import MoeperfError
 from pytest_moeperf.model.bench import CellPlan
 from pytest_moeperf.model.bounds import Bound
 from pytest_moeperf.model.run import Run
@@ -40,14 +39,16 @@ class Group:
         self._bounds: dict[Cell, tuple[Bound, ...]] = {}
         self._settled: set[Cell] = set()
         self._earlier: tuple[Run, ...] | None = None
-        self._error: MoeperfError | None = None
+        self._error: BaseException | None = None
         self._ran = False
         self._journal_lost = False
 
     def run_campaign(self) -> None:
         """Measure every planned cell, once.
 
-        :raises MoeperfError: the server does not start; raised again, without another try, for each further test.
+        Whatever goes wrong is raised again for each further test, without another try: a launch costs minutes.
+
+        :raises MoeperfError: the server does not start.
         """
         if self._error is not None:
             raise self._error
@@ -55,7 +56,9 @@ class Group:
             return
         try:
             self._measure(self._plans)
-        except MoeperfError as error:
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:  # pytest's own outcomes, that a hook may raise, are no Exceptions
             self._error = error
             raise
         self._ran = True
@@ -77,8 +80,9 @@ class Group:
     def close(self) -> None:
         """Give the server back. Runs whose verdict never came out stay in the journal."""
         self.bench.close()
-        if self._ran and self._settled >= self._results.keys():
+        if self._ran and self._settled >= self._results.keys() and not self._journal_lost:
             self._journal.finish()
+        self._journal.release()
 
     def _event(self, event: CampaignEvent) -> None:
         # A resumed run is in the journal already.
@@ -98,8 +102,9 @@ class Group:
             self._on_event(CampaignEvent(kind="note", text=text, elapsed_s=0.0))
 
     def _measure(self, plans: Sequence[CellPlan]) -> None:
+        self._keep(self._journal.take)
         if self._earlier is None:
-            self._earlier = self._journal.runs() if self._settings.resume else ()
+            self._earlier = self._journal.runs() if self._settings.resume and not self._journal_lost else ()
             self._keep(partial(self._journal.start, self._earlier))
         campaign = Campaign(
             plans,

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import json
 from pathlib import Path
+
+import filelock
 
 from pytest_moeperf.model.codec import from_plain, to_plain
 from pytest_moeperf.model.run import Run
@@ -16,10 +19,31 @@ class Journal:
 
     def __init__(self, root: Path, name: str) -> None:
         self._path = root / JOURNAL_FOLDER / f"{name}.jsonl"
+        self._lock = filelock.FileLock(self._path.with_suffix(".lock"))
 
     @property
     def path(self) -> Path:
         return self._path
+
+    def take(self) -> None:
+        """Nobody else writes here until ``release``, or until this process ends.
+
+        :raises OSError: another process has it, or the folder can't be written.
+        """
+        if self._lock.is_locked:
+            return
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        ignore = self._path.parents[1] / ".gitignore"
+        if not ignore.exists():
+            ignore.write_text("*\n", encoding="utf-8")
+        try:
+            self._lock.acquire(timeout=0)
+        except filelock.Timeout:
+            raise BlockingIOError(errno.EAGAIN, "another pytest measures the same cells here") from None
+
+    def release(self) -> None:
+        """Idempotent."""
+        self._lock.release()
 
     def runs(self) -> tuple[Run, ...]:
         """Of the invocation that was interrupted, in order. A line that was cut off by a kill ends them."""
@@ -44,10 +68,6 @@ class Journal:
 
     def add(self, run: Run) -> None:
         """:raises OSError: it can't be written."""
-        self._path.parent.mkdir(parents=True, exist_ok=True)
-        ignore = self._path.parents[1] / ".gitignore"
-        if not ignore.exists():
-            ignore.write_text("*\n", encoding="utf-8")
         with self._path.open("a", encoding="utf-8") as file:
             file.write(_line(run))
 

@@ -28,7 +28,7 @@ from pytest_moeperf.session.journal import Journal
 from pytest_moeperf.session.judging import judge_item
 from pytest_moeperf.session.planning import GroupKey, Plan, group_key
 from pytest_moeperf.session.progress import Progress
-from pytest_moeperf.session.specs import reference_spec, server_spec
+from pytest_moeperf.session.specs import launched_reference, launched_spec
 
 
 class MeasuringSession:
@@ -83,7 +83,7 @@ class MeasuringSession:
             software |= facts or {}
         return ServerBench(
             candidate=spec,
-            reference=reference_spec(self.settings, spec),
+            reference=launched_reference(self.config, self.settings, spec),
             # An update replaces a backend's own baseline, so that is what it is held against.
             reference_backend="" if self.settings.update_baselines else self.settings.reference,
             session=self.id,
@@ -122,7 +122,7 @@ class MeasuringSession:
 
         benches = []
         for (backend, _), plans in self._planned.items():
-            spec = server_spec(self.settings, backend)
+            spec = launched_spec(self.config, self.settings, backend)
             benches.append((spec, plans, self._bench(spec, plans)))
         return plan_lines(benches, self.settings)
 

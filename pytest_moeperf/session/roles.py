@@ -36,7 +36,7 @@ def register_roles(config: pytest.Config) -> None:
     settings = config.stash[SETTINGS]
     if not is_worker(config):
         try:
-            notes = check_before_start(settings)
+            notes = check_before_start(config, settings)
         except MoeperfError as error:
             raise pytest.UsageError(str(error)) from None
         from pytest_moeperf.session.telling import Telling

@@ -5,6 +5,9 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+import pytest
+
+from pytest_moeperf.errors import UsageProblem
 from pytest_moeperf.model.settings import ServerSettings, Settings
 from pytest_moeperf.model.spec import ServerSpec
 
@@ -41,6 +44,34 @@ def reference_spec(settings: Settings, candidate: ServerSpec) -> ServerSpec | No
     if settings.reference_server is None and settings.reference in ("", candidate.backend):
         return None
     return server_spec(settings, settings.reference or candidate.backend, settings.reference_server)
+
+
+def launched_spec(config: pytest.Config, settings: Settings, backend: str) -> ServerSpec:
+    """``server_spec``, as the site's hook leaves it.
+
+    :raises UsageProblem: the hook returned something else.
+    """
+    return _through_hook(config, settings, server_spec(settings, backend))
+
+
+def launched_reference(config: pytest.Config, settings: Settings, candidate: ServerSpec) -> ServerSpec | None:
+    """``reference_spec``, as the site's hook leaves it: what it changes for one arm, it changes for the other."""
+    spec = reference_spec(settings, candidate)
+    return None if spec is None else _through_hook(config, settings, spec)
+
+
+def _through_hook(config: pytest.Config, settings: Settings, spec: ServerSpec) -> ServerSpec:
+    changed: object = config.hook.pytest_moeperf_server_spec(spec=spec, settings=settings)
+    if changed is None:
+        return spec
+    if not isinstance(changed, ServerSpec):
+        raise UsageProblem(
+            where=f"hook pytest_moeperf_server_spec, backend {spec.backend}",
+            problem=f"returned {changed!r}",
+            allowed="a ServerSpec, or None to leave it as it is",
+            next_step="return dataclasses.replace(spec, ...)",
+        )
+    return changed
 
 
 def _resolved(path: str, root: str) -> str:

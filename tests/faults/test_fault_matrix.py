@@ -347,6 +347,48 @@ def test_a_read_only_folder_is_named_and_costs_no_verdict(make_world: Callable[.
     assert "runs are not kept for --perf-continue:" in finished.text
 
 
+IMPATIENT = """
+from pytest_moeperf.baselines.files import FileStore
+
+FileStore.__init__.__kwdefaults__["lock_timeout_s"] = 0.5
+"""
+
+
+def test_a_baseline_that_stays_locked_is_an_error_and_the_runs_are_kept(make_world: Callable[..., World]) -> None:
+    world = make_world(config="[backends.healthy]\n", conftest=IMPATIENT)
+    folder = world.folder / "baselines" / ".locks"
+    folder.mkdir(parents=True)
+    with filelock.FileLock(folder / "store.lock"):
+        finished = world.run("--backend=healthy", "--update-baselines")
+    assert finished.code == 1
+    assert "not written: the store was locked for 0.5 s by" in finished.section("test_decode[healthy-2]")
+    assert world.baselines() == []
+    kept = world.kept_runs()
+    assert f"{kept} finished runs are kept in" in finished.text
+    again = world.run("--backend=healthy", "--update-baselines", "--perf-continue")
+    assert again.code == 0, again.raw
+    assert "candidate is up" not in again.raw
+    assert len(world.baselines()) == 1
+
+
+def test_two_invocations_on_the_same_cells_keep_the_runs_of_one(make_world: Callable[..., World]) -> None:
+    world = make_world(config="[backends.healthy]\n")
+    first = world.start("--backend=healthy", "--update-baselines")
+    eventually(lambda: world.kept_runs() > 0, first.output)
+    first.send(signal.SIGSTOP)
+    try:
+        kept = world.kept_runs()
+        second = world.start("--backend=healthy", "--update-baselines")
+        second.wait_for("runs are not kept for --perf-continue:")
+        assert "another pytest measures the same cells here" in " ".join(second.output().split())
+        assert world.kept_runs() == kept
+    finally:
+        first.send(signal.SIGCONT)
+    assert first.end().code == 0
+    assert second.end().code == 0
+    assert world.kept_runs() == 0
+
+
 def test_a_baseline_locked_by_another_process_is_waited_for(make_world: Callable[..., World]) -> None:
     world = make_world(config="[backends.healthy]\n")
     folder = world.folder / "baselines" / ".locks"

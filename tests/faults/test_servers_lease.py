@@ -361,6 +361,41 @@ def test_a_server_of_another_spec_on_the_same_gpu_is_named_not_killed() -> None:
     assert all_gone(first.record)
 
 
+def test_a_server_that_an_invocation_keeps_warm_is_not_in_the_way_of_its_own_next_one() -> None:
+    gpu = ("GPU-1",)
+    with lease(plan(devices=gpu, name="triton"), label="first", session="s1", keep_s=600) as first:
+        pass
+    assert list_servers()[0].kept_by == "s1"
+    with (
+        pytest.raises(DevicesBusy, match="kept warm until"),
+        lease(plan(digest="other", devices=gpu, name="cutedsl"), label="me", session="s2"),
+    ):
+        pass
+    assert first.is_alive()
+    # A fresh launch of the same server is what a confirmation needs.
+    with lease(plan(devices=gpu, name="triton"), label="me", session="s1", fresh=True) as fresh:
+        assert all_gone(first.record)
+        assert [record.launch_id for record in list_servers()] == [fresh.launch_id]
+    log = Path(first.record.folder, "guardian.log").read_text("utf-8")
+    assert "ending: asked to stop by me: triton needs its devices" in log
+
+
+def test_a_server_that_somebody_took_up_meanwhile_is_not_stopped() -> None:
+    with lease(plan(), label="first", keep_s=600) as first:
+        pass
+    (warm,) = list_servers()
+    with lease(plan(), label="second") as second:
+        assert second.launch_id == first.launch_id
+        with pytest.raises(UsageProblem) as caught:
+            stop_server(warm)
+        (held,) = list_servers()[0].holders
+        assert str(caught.value) == (
+            f"server {first.launch_id[:8]}: fake is in use by pid {os.getpid()} (second, since {held.since})\n"
+            "  next: wait for them, or stop it all the same with --force"
+        )
+        assert second.is_alive()
+
+
 def test_it_waits_for_a_gpu_that_another_process_uses(tmp_path: Path) -> None:
     ready = tmp_path / "ready"
     script = (

@@ -32,6 +32,36 @@ def test_a_malformed_flag(suite: SimulatedSuite, own_runtime_folder: Path) -> No
     )
 
 
+HOOK = """
+import dataclasses
+
+def pytest_moeperf_server_spec(spec, settings):
+    return {}
+"""
+
+
+def test_a_flag_that_only_the_hook_adds(suite: SimulatedSuite, own_runtime_folder: Path) -> None:
+    suite.pytester.makeconftest(HOOK.format('dataclasses.replace(spec, args=(*spec.args, "--no-such-flag"))'))
+    assert refused(suite, own_runtime_folder) == (
+        "ERROR: [tool.moeperf.server] args: fast: the engine 'simulated' refuses them: unrecognized arguments:"
+        " --no-such-flag\n"
+        "  next: python -m pytest_moeperf.engines.simulated --help lists what it takes"
+    )
+    # What the backend is held against is launched in the same way, so it is checked in the same way.
+    only_slow = 'dataclasses.replace(spec, args=(*spec.args, "--no-such-flag")) if spec.backend == "slow" else None'
+    suite.pytester.makeconftest(HOOK.format(only_slow))
+    assert "args: slow: the engine 'simulated' refuses" in refused(suite, own_runtime_folder, "--perf-reference=slow")
+
+
+def test_a_hook_that_returns_something_else(suite: SimulatedSuite, own_runtime_folder: Path) -> None:
+    suite.pytester.makeconftest(HOOK.format("spec.args"))
+    text = refused(suite, own_runtime_folder)
+    assert text.startswith("ERROR: hook pytest_moeperf_server_spec, backend fast: returned ('--profile=<folder>")
+    assert text.endswith(
+        "  allowed: a ServerSpec, or None to leave it as it is\n  next: return dataclasses.replace(spec, ...)"
+    )
+
+
 def test_a_contradiction(suite: SimulatedSuite, own_runtime_folder: Path) -> None:
     assert refused(suite, own_runtime_folder, "--perf-engine=attached") == (
         "ERROR: --perf-engine: 'attached' needs to know the server\n  next: add --perf-attach=http://HOST:PORT"

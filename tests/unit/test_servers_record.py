@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from pytest_moeperf.model.server import Holder, LaunchPlan, ServerRecord, WaitNotice
+from pytest_moeperf.model.server import RECORD_SCHEMA, Holder, LaunchPlan, ServerRecord, WaitNotice
 
 
 def record() -> ServerRecord:
     return ServerRecord(
-        schema=1,
+        schema=RECORD_SCHEMA,
         launch_id="ab12",
         spec_digest="d1",
         name="triton (sglang, TP8)",
@@ -36,6 +36,7 @@ def record() -> ServerRecord:
         start_s=12.5,
         holders=(Holder(pid=8, pid_start_time=998, since="2026-11-01T10:00:00+00:00", label="pytest gw0"),),
         keep_until=None,
+        kept_by="",
     )
 
 
@@ -50,7 +51,7 @@ def test_a_record_survives_json() -> None:
         ({"pid": True}, "server record: pid is True, not int"),
         ({"exclusive": 1}, "server record: exclusive is 1, not bool"),
         ({"start_s": "soon"}, "server record: start_s is 'soon', not float or int or NoneType"),
-        ({"schema": 2}, "server record: schema 2 is not 1"),
+        ({"schema": 1}, "server record: schema 1 is not 2"),
         (
             {"state": "dancing"},
             "server record: state 'dancing' is none of starting, ready, warm, exited, ending",

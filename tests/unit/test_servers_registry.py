@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from pytest_moeperf.model.server import ServerRecord
+from pytest_moeperf.model.server import RECORD_SCHEMA, ServerRecord
 from pytest_moeperf.servers import gpu_memory, proctree, wire
 from pytest_moeperf.servers.private_files import create_private, read_private, write_atomically
 from pytest_moeperf.servers.problems import RuntimeFolderError
@@ -29,7 +29,7 @@ def runtime(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def record_of(guardian: proctree.Process, folder: Path) -> ServerRecord:
     return ServerRecord(
-        schema=1,
+        schema=RECORD_SCHEMA,
         launch_id=folder.name,
         spec_digest="d1",
         name="triton",
@@ -53,6 +53,7 @@ def record_of(guardian: proctree.Process, folder: Path) -> ServerRecord:
         start_s=1.0,
         holders=(),
         keep_until=None,
+        kept_by="",
     )
 
 
@@ -120,7 +121,7 @@ def test_a_torn_record_is_put_aside_and_another_version_s_is_left_alone(runtime:
     stored(runtime, good)
     torn = stored(runtime, dataclasses.replace(good, launch_id="torn"))
     torn.write_bytes(torn.read_bytes()[:50])
-    newer = stored(runtime, dataclasses.replace(good, launch_id="newer", schema=2))
+    newer = stored(runtime, dataclasses.replace(good, launch_id="newer", schema=RECORD_SCHEMA + 1))
     assert read_records(runtime) == [good]
     assert [each.name for each in torn.parent.iterdir()] == ["record.json.torn"]
     assert newer.exists()

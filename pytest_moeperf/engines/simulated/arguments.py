@@ -8,7 +8,7 @@ import shlex
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, fields, replace
-from typing import Any
+from typing import Any, NoReturn
 
 from pytest_moeperf.engines.simulated.faults import Fault, FaultError, parse_fault
 from pytest_moeperf.engines.simulated.profile import NoiseLevels, Profile, load_profile, profile_names
@@ -131,8 +131,21 @@ def parse_command_line(argv: Sequence[str]) -> CommandLine:
     return CommandLine(args=ServerArgs(**values), profile=profile, executed=executed, launch_command=command)
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+class _RaisingParser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        raise ValueError(message)
+
+
+def refuse_bad_arguments(argv: Sequence[str]) -> None:
+    """The part of ``parse_command_line`` that needs no profile.
+
+    :raises ValueError: argparse's text for the first argument that is wrong.
+    """
+    _parser(_RaisingParser).parse_args(argv)
+
+
+def _parser(kind: type[argparse.ArgumentParser] = argparse.ArgumentParser) -> argparse.ArgumentParser:
+    parser = kind(
         prog="python -m pytest_moeperf.engines.simulated",
         description="A simulated SGLang server: no GPU, no model, honest about both.",
         allow_abbrev=False,

@@ -6,8 +6,9 @@ A paced server on another core (pytest_moeperf.load.paced) notes the time before
 client's arrival time minus that: it holds the write and the loopback, about 4 us here, for every client alike. Clients:
 ours, sglang.bench_serving's own request function in the interpreter that has it, a plain aiohttp loop, and a bare loop
 of epoll and recvmsg that parses and keeps nothing: the least that a read of each event costs in Python here. CPU is
-that of the client's process (ours: the load worker, parsing included) from the first send to the last parsed event. On
-a busy host use --realtime, for the server and all clients alike: a client that does not get its core measures the host.
+that of the client's process (ours: the load worker, parsing included) from the first send to the last parsed event;
+`ratio` is to sglang.bench_serving's. On a busy host use --realtime, for the server and all clients alike: a client that
+does not get its core measures the host.
 """
 
 from __future__ import annotations
@@ -194,16 +195,21 @@ def verdicts(streams: dict[str, dict[str, Any]]) -> dict[str, bool | None]:
 
 
 def print_table(streams: dict[str, dict[str, Any]]) -> None:
-    print(f"{'streams':>7}  {'client':<22}{'error p50':>11}{'p99 [ms]':>11}{'us/event':>10}{'events/s':>10}{'lost':>6}")
+    print(
+        f"{'streams':>7}  {'client':<22}{'error p50':>11}{'p99 [ms]':>11}{'us/event':>10}{'ratio':>7}{'events/s':>10}"
+        f"{'lost':>6}"
+    )
     for count, clients in streams.items():
+        theirs = clients.get("sglang_bench_serving", {}).get("cpu_us_per_event")
         for name, one in clients.items():
             if "absent" in one:
                 print(f"{count:>7}  {name:<22}absent: {one['absent']}")
                 continue
             error = one.get("stamp_error_ms")
+            ratio = f"{one['cpu_us_per_event'] / theirs:.2f}" if theirs else "-"
             shown = f"{error['p50']:>11.4f}{error['p99']:>11.4f}" if error else f"{'-':>11}{'-':>11}"
             print(
-                f"{count:>7}  {name:<22}{shown}{one['cpu_us_per_event']:>10.1f}"
+                f"{count:>7}  {name:<22}{shown}{one['cpu_us_per_event']:>10.1f}{ratio:>7}"
                 f"{one['events_per_s']:>10.0f}{one['lost']:>6}"
             )
 

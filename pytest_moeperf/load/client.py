@@ -86,6 +86,8 @@ class LoadClient:
         self._in_flight = self._sent = self._finished = self._failed = self._reconnects = 0
         self._stall_ns = self._last_read_ns = self._window_cpu_ns = self._clock_step_ns = 0
         self._stopping = False
+        self._timed = any(planned.offset_ns is not None for planned in job.requests)
+        """An open loop: sends are due at times of their own."""
 
     def connect(self) -> None:
         """Open every slot's connection and encode every request, so that neither is in the window.
@@ -161,8 +163,9 @@ class LoadClient:
     def _loop(self) -> None:
         poll, by_fd, backlog, monotonic_ns = self._poller.poll, self._by_fd, self._backlog, time.monotonic_ns
         self._send_due(monotonic_ns())
+        wait_s, busy_until_ns, stall_ns = self._wait_s(), 0, 0
         while self._in_flight or (self._waiting and not self._stopping):
-            ready = poll(self._wait_s())
+            ready = poll(wait_s)
             woke_ns = monotonic_ns()
             for fd, mask in ready:
                 slot = by_fd.get(fd)
@@ -180,13 +183,23 @@ class LoadClient:
                 backlog.held_bytes += len(data) + READ_OVERHEAD_BYTES
                 if len(data) < 5 or data[-5:] == _LAST_CHUNK:
                     self._perhaps_ended(slot, data)
-            self._between(woke_ns, idle=not ready)
+            now = monotonic_ns()
+            stall_ns = max(stall_ns, now - woke_ns)
+            if ready:
+                self._last_read_ns = woke_ns
+                if now < busy_until_ns and not backlog.wants_room:
+                    continue
+            self._between(now, idle=not ready)
+            wait_s = self._wait_s()
+            # In a closed loop nothing but reads is due before the next beat: its sends follow from reads.
+            busy_until_ns = 0 if self._timed else min(self._deadline_ns, self._next_beat_ns)
+            stall_ns = max(stall_ns, monotonic_ns() - woke_ns) if ready else stall_ns
+        self._stall_ns = stall_ns
 
-    def _between(self, woke_ns: int, *, idle: bool) -> None:
+    def _between(self, now: int, *, idle: bool) -> None:
         """Everything that is not reading: memory, sends that are due, the time-out, progress."""
         if self._backlog.wants_room:
             self._backlog.make_room(self._live, idle=idle)
-        now = time.monotonic_ns()
         if self._waiting and self._idle:
             self._send_due(now)
         if now >= self._deadline_ns:
@@ -194,9 +207,6 @@ class LoadClient:
         elif idle and now - self._last_read_ns >= _BEAT_NS:
             self._look_around(now)
         self._beat(now)
-        if not idle:
-            self._last_read_ns = woke_ns
-            self._stall_ns = max(self._stall_ns, time.monotonic_ns() - woke_ns)
 
     def _wait_s(self) -> float:
         if self._backlog.wants_room:
@@ -210,8 +220,10 @@ class LoadClient:
         return max(0.0, (until - now) / 1e9)
 
     def _beat(self, now: int) -> None:
-        if self._on_progress is not None and now >= self._next_beat_ns:
-            self._next_beat_ns = now + _BEAT_NS
+        if now < self._next_beat_ns:
+            return
+        self._next_beat_ns = now + _BEAT_NS
+        if self._on_progress is not None:
             reads = self._backlog.reads + sum(len(exchange.reads) for exchange in self._live())
             self._on_progress(
                 Progress(sent=self._sent, finished=self._finished, failed=self._failed, reads=reads),

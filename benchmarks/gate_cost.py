@@ -5,8 +5,9 @@
     python benchmarks/gate_cost.py --trials 500           # a quick look
 
 Worlds: ``quiet`` and ``noisy`` are simulated (their variances are stated, not measured), ``pair_1.5`` is
-simulated with a pair sd of 1.5 %, ``go_nightly`` is public: one Go commit measured for 23 nights
-(``data/README.md``). ``moeperf`` is the project's own gate and campaign, run over servers that exist only as
+simulated with a pair sd of 1.5 %, ``h200_c10`` is simulated with the launch and run variance of a real LLM server on
+H200s (its session variance is assumed), ``go_nightly`` is public: one Go commit measured for 23 nights (both:
+``data/README.md``). ``moeperf`` is the project's own gate and campaign, run over servers that exist only as
 noise; the other rules see launches of the same worlds. A launch's value is the mean of its runs.
 
 Rules with a threshold of 5 % are undecided at a true -5 % by design: half of such changes pass. They are marked (*).
@@ -38,6 +39,8 @@ from pytest_moeperf.model.settings import GateSettings
 from pytest_moeperf.model.verdict import Decision, Verdict
 from pytest_moeperf.model.workload import Cell, Workload
 from pytest_moeperf.rehearse import LEVEL, SOUND, Noise, RehearsalBench, metrics_of, stored_baseline
+from pytest_moeperf.stats.components import components
+from pytest_moeperf.stats.effects import launch_means
 
 Floats = np.ndarray
 THROUGHPUT = Bound(metric="throughput")
@@ -51,6 +54,7 @@ RULE_TRIALS = 5
 FAMILY = (1, 2, 10, 64, 256, 1024)
 """Concurrencies of the cells that are gated together, each with two bounds."""
 DATA = Path(__file__).with_name("data") / "go117_aa.csv"
+H200_DATA = DATA.with_name("h200_runs.csv")
 WINS = (Verdict.UNVERIFIED_WIN, Verdict.VERIFIED_WIN)
 
 REQUEST_SD, REQUEST_AR1, REQUESTS = 0.08, 0.7, 300
@@ -169,6 +173,25 @@ class Nightly(World):
         )
 
 
+def h200() -> Simulated:
+    """A real server at 10 concurrent requests. Launches under one planted delay on one machine are launches of one and
+    the same server, so they show the noise too; two machines are too few to show that between sessions."""
+    with H200_DATA.open(newline="") as file:
+        rows = [row for row in csv.DictReader(file) if row["concurrency"] == "10"]
+    effects = [
+        (f"{row['machine']} {row['planted_sleep_ms']}", row["launch"], math.log(float(row["out_tps_steady"])))
+        for row in rows
+        if row["warmup"] == "0" and not row["failed_checks"]
+    ]
+    parts = components(launch_means(effects))
+    noise = Noise(
+        session_sd=World.settings.assumed_session_sd,
+        launch_sd=math.sqrt(parts.launch_var),
+        run_sd=math.sqrt(parts.run_var),
+    )
+    return Simulated(noise=noise, sessions=4, launches=2)
+
+
 def _row_of(rng: np.random.Generator, trials: int, runs: int, length: int) -> Floats:
     """Indices of ``length`` runs in a row, from a random start."""
     rows: Floats = rng.integers(runs - length + 1, size=(trials, 1)) + np.arange(length)
@@ -201,8 +224,8 @@ class Replay:
         del arm
         return 1.0
 
-    def expected_run_s(self, cell: Cell) -> float:
-        del cell
+    def expected_measuring_s(self, cell: Cell, *, runs: int) -> float:
+        del cell, runs
         return 1.0
 
 
@@ -499,7 +522,7 @@ SCREENS = (
 
 
 def measure(*, trials: int, seed: int) -> dict[str, object]:
-    worlds: dict[str, World] = {**WORLDS, "go_nightly": nightly()}
+    worlds: dict[str, World] = {**WORLDS, "h200_c10": h200(), "go_nightly": nightly()}
     found: dict[str, dict[str, Figures]] = {}
     for name, world in worlds.items():
         found[name] = {

@@ -15,6 +15,7 @@ import psutil
 import tiny_moe
 
 EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "sglang_cpu"
+GPU_EXAMPLE = EXAMPLE.with_name("h200")
 RUN_TIMEOUT_S = 1200.0
 GONE_TIMEOUT_S = 20.0
 
@@ -96,6 +97,15 @@ class SglangProject:
             )
         except (psutil.NoSuchProcess, psutil.AccessDenied):
             return False
+
+
+def make_gpu_project(folder: Path) -> SglangProject:
+    """Copy ``examples/h200`` likewise; its engine is that of the interpreter that runs pytest."""
+    project = SglangProject(folder=folder / "project", runtime=folder / "runtime")
+    shutil.copytree(GPU_EXAMPLE, project.folder, ignore=shutil.ignore_patterns("moe-64x8", "baselines", "__pycache__"))
+    project.runtime.mkdir(mode=0o700)
+    tiny_moe.make_tiny_moe(project.folder / "moe-64x8", preset="h200")
+    return project
 
 
 def make_project(folder: Path, *, python: str) -> SglangProject:

@@ -1,0 +1,78 @@
+"""The main job on real GPUs: which kernel ran, a regression made on purpose, and what can't be compared."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sglang_project import SglangProject, make_gpu_project
+
+from pytest_moeperf.baselines.files import FileStore
+
+pytestmark = [pytest.mark.gpu, pytest.mark.timeout(3600)]
+
+ONE_CELL = ("-k", "c10")
+# Launches of this cell differ by 3.4 % (sd): these tests are about the whole way, not about small changes.
+WIDE = """
+regression = "40%"
+win = "60%"
+proven = "10%"
+"""
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Iterator[SglangProject]:
+    made = make_gpu_project(tmp_path)
+    test = made.folder / "test_decode.py"
+    text = test.read_text("utf-8")
+    for metric in ("throughput", "tpot"):
+        text = text.replace(f'@pytest.mark.{metric}(regression="5%", win="3%")', f"@pytest.mark.{metric}")
+    assert '"5%"' not in text
+    test.write_text(text, "utf-8")
+    config = made.folder / "moeperf.toml"
+    config.write_text(config.read_text("utf-8").replace("\n[server]", f"{WIDE}\n[server]", 1), "utf-8")
+    yield made
+    made.end_servers()
+
+
+def outcome(project: SglangProject) -> dict[str, Any]:
+    data = json.loads((project.folder / "report" / "moeperf.json").read_text("utf-8"))
+    (only,) = data["outcomes"]
+    return dict(only)
+
+
+def test_a_regression_is_caught_and_the_kernel_that_ran_is_known(project: SglangProject) -> None:
+    recorded = project.pytest("--backend=triton", "--update-baselines", "--perf-launches=1", *ONE_CELL)
+    assert recorded.code == pytest.ExitCode.OK, recorded.text
+    (entry,) = FileStore(project.folder / "baselines").all()
+    assert (entry.baseline.evidence.status, entry.baseline.evidence.runner) == ("confirmed", "triton")
+    assert "H200" in str(entry.baseline.fingerprint.hardware["gpu_name"])
+
+    passed = project.pytest("--backend=triton", "--perf-report=report", *ONE_CELL)
+    assert passed.code == pytest.ExitCode.OK, passed.text
+    assert outcome(project)["decision"]["verdict"] in ("EQUIVALENT", "NON_INFERIOR")
+
+    failed = project.pytest("--backend=triton", "--perf-report=report", *ONE_CELL, sleep_ms=10)
+    assert failed.code == pytest.ExitCode.TESTS_FAILED, failed.text
+    assert outcome(project)["decision"]["verdict"] == "REGRESSION"
+    assert project.processes_left() == []
+
+
+def test_one_gpu_and_two_are_not_compared(project: SglangProject) -> None:
+    gpus = subprocess.run(["nvidia-smi", "-L"], capture_output=True, text=True, check=True).stdout  # noqa: S607
+    if gpus.count("GPU ") < 2:
+        pytest.skip("needs two GPUs")
+    recorded = project.pytest("--backend=triton", "--update-baselines", "--perf-launches=1", *ONE_CELL)
+    assert recorded.code == pytest.ExitCode.OK, recorded.text
+    config = project.folder / "moeperf.toml"
+    config.write_text(config.read_text("utf-8").replace("\n[server]", "\ntensor_parallel = 2\n\n[server]", 1), "utf-8")
+    refused = project.pytest("--backend=triton", "--perf-report=report", *ONE_CELL)
+    assert refused.code == pytest.ExitCode.TESTS_FAILED, refused.text
+    told = outcome(project)["decision"]
+    assert told["verdict"] == "INCOMPARABLE"
+    assert "server.tp_size" in {item["field"] for item in told["differences"] if item["blocking"]}
+    assert project.processes_left() == []

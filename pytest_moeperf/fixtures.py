@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from pytest_moeperf.session.command import command_of
-from pytest_moeperf.session.stash import MEASURING, OUTCOME
+from pytest_moeperf.session.stash import MEASURING, OUTCOMES
 
 if TYPE_CHECKING:
     from pytest_moeperf.model.settings import Settings
@@ -120,7 +120,7 @@ class Moeperf:
             outcome = measuring.judge(self._node, self._group, workload)
         except MoeperfError as error:
             raise _Failed(str(error), pytrace=False) from None
-        self._node.stash[OUTCOME] = outcome
+        self._node.stash.setdefault(OUTCOMES, []).append(outcome)
         self._node.user_properties.extend(junit_properties(outcome))
         status = status_of(outcome, warn=measuring.settings.gate.inconclusive == "warn")
         text = failure_text(outcome, pytest_command=command_of(self._node.config))

@@ -18,6 +18,7 @@ from pytest_moeperf.bench.nodes import over_nodes
 from pytest_moeperf.bench.place import Place, place_of
 from pytest_moeperf.bench.sanity import Outputs, compare_outputs, greedy_outputs
 from pytest_moeperf.bench.vitals import Vitals
+from pytest_moeperf.bench.warmup import WARM_UP_RUNS
 from pytest_moeperf.engines.attached import probe
 from pytest_moeperf.engines.catalog import engine_named
 from pytest_moeperf.engines.control import Control
@@ -246,7 +247,10 @@ class ServerBench:
         ]
         return _median(times) if times else ASSUMED_LAUNCH_S[spec.engine]
 
-    def expected_run_s(self, cell: Cell) -> float:
+    def expected_measuring_s(self, cell: Cell, *, runs: int) -> float:
+        return self._expected_run_s(cell) * (runs + WARM_UP_RUNS)
+
+    def _expected_run_s(self, cell: Cell) -> float:
         """As long as stored runs of this shape took; without their times, what their throughput makes of the work."""
         entries = self._store.find(engine=self._engine.name, model=self.place().model_name, cell=cell)
         runs = [run for entry in entries for run in entry.baseline.runs]

@@ -12,6 +12,8 @@ from pytest_moeperf.stats.warmup import settled_from, trend_gone
 THROUGHPUT = Bound(metric="throughput")
 TREND_TOLERANCE = 0.05
 """Step from one run to the next that is no warm-up any more; cold runs were measured 2 to 4 times too slow."""
+WARM_UP_RUNS = 1
+"""Always made, and never counted."""
 MAX_EXTRA_RUNS = 4
 """Beyond the one warm-up run and the runs that are asked for; then what is there is judged, trend and all."""
 STALL = "no_stall_in_window"
@@ -28,7 +30,7 @@ def measure_until_steady(run_once: Callable[[int], Run], *, runs: int) -> list[R
     if _broken(warm_up):
         return [warm_up]
     made = [replace(warm_up, warmup=True)]
-    while len(made) < 1 + runs + MAX_EXTRA_RUNS:
+    while len(made) < WARM_UP_RUNS + runs + MAX_EXTRA_RUNS:
         run = run_once(len(made))
         made.append(run)
         if _broken(run):

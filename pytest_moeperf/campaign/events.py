@@ -27,6 +27,8 @@ class CampaignEvent:
     decision: Decision | None = None
     launches: int = 0
     """Launches so far, this one included."""
+    left_s: float | None = None
+    """Until the launches that are decided on are over; a later stage may follow."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -77,7 +77,7 @@ def plan_campaign(
     cells = [plan.cell for plan in merge_plans(plans)]
     if not cells:
         raise ValueError("no cell to plan for")
-    measuring_s = sum(bench.expected_run_s(cell) for cell in cells) * settings.runs_per_launch
+    measuring_s = sum(bench.expected_measuring_s(cell, runs=settings.runs_per_launch) for cell in cells)
 
     def cost(arms: Sequence[str]) -> float:
         return sum(bench.expected_launch_s(arm) for arm in arms) + measuring_s * len(arms)

@@ -67,6 +67,8 @@ class Campaign:
         self._order = random.Random(settings.seed)
         self._old = Resumable.of(resume_runs)
         self._launches = 0
+        self._until_s: float | None = None
+        """When the launches that are decided on will be over, on the clock of ``elapsed_s``."""
         self._families: dict[str, set[tuple[str, str]]] = {}
         self._rejected: dict[str, set[tuple[str, str]]] = {}
         self._controls: dict[str, gate.CellState] = {}
@@ -120,6 +122,7 @@ class Campaign:
             return
         if not self._afford(keys, (CANDIDATE,), at_least_one_cell=True):
             return
+        self._expect(keys, (CANDIDATE,))
         self._launch(CANDIDATE, keys, fresh=fresh, pair=None)
 
     def _block(self, keys: Sequence[str]) -> None:
@@ -152,6 +155,7 @@ class Campaign:
 
     def _sequence(self, keys: Sequence[str], steps: Sequence[tuple[str, int]], *, controls: Sequence[str] = ()) -> None:
         """Fresh launches in this order; stops early where the reference does not come up or no cell is left."""
+        self._expect([*keys, *controls], [arm for arm, _ in steps])
         for arm, number in steps:
             open_keys = [key for key in keys if self._states[key].decision is None]
             if not open_keys:
@@ -317,14 +321,24 @@ class Campaign:
         budget = self._settings.budget_s
         return None if budget is None else budget - self.elapsed_s
 
+    def _expect(self, keys: Sequence[str], arms: Sequence[str]) -> None:
+        measuring = sum(self._measuring_s(key) for key in keys) * len(arms)
+        self._until_s = self.elapsed_s + self._launching_s(arms) + measuring
+
+    def _launching_s(self, arms: Sequence[str]) -> float:
+        return sum(self._bench.expected_launch_s(arm) for arm in arms)
+
+    def _measuring_s(self, key: str) -> float:
+        return self._bench.expected_measuring_s(self._states[key].plan.cell, runs=self._wanted_runs(key))
+
     def _afford(self, keys: Sequence[str], arms: Sequence[str], *, at_least_one_cell: bool = False) -> bool:
         """Whether these launches fit into what is left of the budget; closes the cells if not."""
         left = self._left_s()
         if left is None:
             return True
-        per_cell = [self._bench.expected_run_s(self._states[key].plan.cell) * self._wanted_runs(key) for key in keys]
-        measuring = min(per_cell) if at_least_one_cell else sum(per_cell)
-        cost = sum(self._bench.expected_launch_s(arm) for arm in arms) + measuring * len(arms)
+        cost = self._launching_s(arms)
+        per_cell = [self._measuring_s(key) for key in keys]
+        cost += (min(per_cell) if at_least_one_cell else sum(per_cell)) * len(arms)
         if left > 0 and cost <= left:
             return True
         for key in keys:
@@ -333,7 +347,7 @@ class Campaign:
 
     def _afford_runs(self, key: str, runs: int) -> bool:
         left = self._left_s()
-        cost = self._bench.expected_run_s(self._states[key].plan.cell) * runs
+        cost = self._measuring_s(key)
         if left is None or cost <= left:
             return True
         self._over_budget(key, cost, f"its {runs} runs")
@@ -351,6 +365,15 @@ class Campaign:
 
     def _say(self, kind: str, text: str, **fields: object) -> None:
         if self._tell is not None:
+            elapsed = self.elapsed_s
+            left = None if self._until_s is None else max(0.0, self._until_s - elapsed)
             self._tell(
-                CampaignEvent(kind=kind, text=text, elapsed_s=self.elapsed_s, launches=self._launches, **fields)  # type: ignore[arg-type]
+                CampaignEvent(
+                    kind=kind,
+                    text=text,
+                    elapsed_s=elapsed,
+                    launches=self._launches,
+                    left_s=left,
+                    **fields,  # type: ignore[arg-type]
+                )
             )

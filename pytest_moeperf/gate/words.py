@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from pytest_moeperf.fingerprint import describe
 from pytest_moeperf.gate.evidence import Finding, full_margin, limits, prediction
 from pytest_moeperf.gate.state import CONFIRM, VERIFY, CellState
 from pytest_moeperf.model.verdict import BoundResult, Interval, Verdict
@@ -71,7 +72,7 @@ def _nothing_to_compare(state: CellState, verdict: Verdict, finding: Finding) ->
     blocking = [item for item in state.match.differences if item.blocking] if state.match is not None else []
     return [
         "The stored baseline was measured under other conditions, so nothing is compared.",
-        *(f"{item.field}: {item.baseline} in the baseline, {item.here} here." for item in blocking),
+        *(f"{line}." for line in describe(blocking)),
     ]
 
 
@@ -130,10 +131,13 @@ def _no_baseline(_: CellState) -> list[str]:
     return [f"{RECORD_STEP}    (records this cell)"]
 
 
-def _incomparable(_: CellState) -> list[str]:
+def _incomparable(state: CellState) -> list[str]:
+    head_to_head = REFERENCE_STEP
+    if state.capabilities.reference and state.settings.mode != CONFIRM:
+        head_to_head = "{pytest} --perf-mode=confirm -k {node}    (head to head in fresh launches of both arms)"
     return [
         f"{RECORD_STEP}    (records a baseline for these conditions beside the old one)",
-        REFERENCE_STEP,
+        head_to_head,
         "or measure under the baseline's conditions: set the fields named above back",
     ]
 

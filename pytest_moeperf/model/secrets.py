@@ -65,7 +65,8 @@ def known_secrets(env: Mapping[str, str]) -> tuple[str, ...]:
 def scrub_secrets(value: T, *, known: Iterable[str] = ()) -> T:
     """The same value with ``***`` for every secret. Goes through strings, mappings, lists and tuples; keeps the rest.
 
-    ``None``, booleans and empty strings stay under any name: that no key was set is a fact and no secret.
+    ``None``, booleans and empty strings stay under any name: that no key was set is a fact and no secret. So do numbers
+    under names that end in ``token``: those are counts.
     """
     literal = tuple(sorted({secret for secret in known if len(secret) >= SHORTEST_KNOWN_SECRET}, key=len, reverse=True))
     return cast("T", _scrub(value, literal))
@@ -76,7 +77,7 @@ def _scrub(value: Any, known: tuple[str, ...]) -> Any:
         return _scrub_text(value, known)
     if isinstance(value, Mapping):
         return {
-            _scrub(key, known): _hidden(item, known)
+            _scrub(key, known): _hidden(key, item, known)
             if isinstance(key, str) and is_secret_name(key)
             else _scrub(item, known)
             for key, item in value.items()
@@ -87,8 +88,10 @@ def _scrub(value: Any, known: tuple[str, ...]) -> Any:
     return value
 
 
-def _hidden(value: Any, known: tuple[str, ...]) -> Any:
+def _hidden(name: str, value: Any, known: tuple[str, ...]) -> Any:
     if value is None or isinstance(value, bool) or value == "":
+        return value
+    if name.lower().endswith("token") and isinstance(value, (int, float)):  # experts_per_token: 8
         return value
     if isinstance(value, Mapping):
         return _scrub(value, known)

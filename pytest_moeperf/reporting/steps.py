@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from pytest_moeperf.model.secrets import scrub_secrets
 from pytest_moeperf.model.verdict import Outcome, Verdict
-from pytest_moeperf.reporting.text import fill, redact_text, safe
+from pytest_moeperf.reporting.text import fill, safe
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -57,6 +58,6 @@ def _next_step(template: str, *, node_id: str, pytest_command: str) -> NextStep:
     command, _, remark = rest.partition("  (")
     return NextStep(
         text=safe(text).rstrip(": "),
-        command=redact_text(fill(command.strip(), node_id=node_id, pytest_command=pytest_command)),
+        command=scrub_secrets(fill(command.strip(), node_id=node_id, pytest_command=pytest_command)),
         remark=safe(remark.strip().removesuffix(")")),
     )

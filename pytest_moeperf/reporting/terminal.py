@@ -17,27 +17,26 @@ from pytest_moeperf.units import format_duration, format_quantity
 def progress_line(
     cell: Cell,
     *,
+    launch: int,
     run: int,
-    runs: int,
-    launch: str = "",
-    warmup: bool = False,
-    tok_s: float | None = None,
+    done: float,
+    events_s: float | None = None,
     left_s: float | None = None,
     width: int = 80,
 ) -> str:
-    """``moeperf  triton c=64 512/128 | launch 2 of 9 | run 2 of 3 | 11.9k tok/s so far | about 11 min left``.
+    """``moeperf  triton c=64 512/128 | launch 2 run 2, 45 % | 11 min left | 11.9k events/s``.
 
-    :param run: 1-based.
-    :param launch: where in the plan, e.g. ``launch 2 of 9``.
-    :param tok_s: output tok/s of the run so far.
-    :param left_s: of the whole plan.
+    :param run: 0 is the warm-up.
+    :param done: share of the run's requests.
+    :param events_s: of the run so far; most servers stream one token an event.
+    :param left_s: until the launches that are decided on are over; a later stage may follow.
     """
-    parts = [cell.label, launch, f"warm-up {run}" if warmup else f"run {run} of {runs}"]
-    if tok_s is not None:
-        parts.append(f"{format_quantity(tok_s)} tok/s so far")
+    parts = [cell.label, f"launch {launch} {f'run {run}' if run else 'warm-up'}, {done * 100:.0f} %"]
     if left_s is not None:
-        parts.append(f"about {format_duration(left_s)} left")
-    return shorten("moeperf  " + " | ".join(part for part in parts if part), width)
+        parts.append(f"{format_duration(left_s)} left")
+    if events_s is not None:
+        parts.append(f"{format_quantity(events_s)} events/s")
+    return shorten("moeperf  " + " | ".join(parts), width)
 
 
 def heading_lines(heading: Heading, *, width: int = 80) -> list[str]:

@@ -1,55 +1,17 @@
-"""Plain-text helpers: secrets out, control characters out, lines of a given width."""
+"""Plain-text helpers: control characters and secrets out, lines of a given width."""
 
 from __future__ import annotations
 
 import re
 import shlex
 import textwrap
-from typing import Any
 
-HIDDEN = "<hidden>"
+from pytest_moeperf.model.secrets import scrub_secrets
 
-_NAME = r"(?:[A-Za-z0-9]+[-_])*(?:api[-_]?key|secret(?:[-_]key)?|token|password|passwd|credentials?|authorization)"
-_SECRET_KEY = re.compile(rf"(?:--)?{_NAME}", re.IGNORECASE)
-_VALUE = r"([\"']?)[^\s\"',)]+\2"
-_SECRETS_IN_TEXT = (
-    re.compile(rf"(?<![\w-])((?:--)?{_NAME}[\"']?\s*[=:]\s*)(?!None\b|Bearer\b){_VALUE}", re.IGNORECASE),
-    re.compile(rf"(?<![\w-])(--{_NAME}\s+)(?!-){_VALUE}", re.IGNORECASE),
-    re.compile(r"(\bBearer\s+)([\"']?)[^\s\"',)]+", re.IGNORECASE),
-    re.compile(r"(\b[a-z][a-z0-9+.-]*://)()[^\s/@:]+:[^\s/@]+(?=@)", re.IGNORECASE),
-)
 _KEYWORD = re.compile(r"[\w:+\-.\[\]\\/]+")
 """One word of a ``-k`` expression, as pytest reads it."""
+_OPTION = re.compile(r"(--[a-z-]+)(=?)")
 _COMMAND_WORD = re.compile(r"""(?:-[km]\s+)?(?:[^\s"']|"[^"]*"|'[^']*')+""")
-
-
-def redact_text(text: str) -> str:
-    """``--api-key=abc`` -> ``--api-key=<hidden>``; also ``api_key='abc'``, ``Bearer abc`` and ``http://user:pw@host``."""
-    for pattern in _SECRETS_IN_TEXT:
-        text = pattern.sub(rf"\g<1>{HIDDEN}", text)
-    return text
-
-
-def redact(plain: Any) -> Any:
-    """JSON-plain data without secrets: values of secret-looking keys, and secrets inside any string."""
-    if isinstance(plain, str):
-        return redact_text(plain)
-    if isinstance(plain, dict):
-        return {
-            key: HIDDEN if isinstance(value, str) and value and _SECRET_KEY.fullmatch(str(key)) else redact(value)
-            for key, value in plain.items()
-        }
-    if isinstance(plain, (list, tuple)):
-        flagged = [False, *(isinstance(item, str) and _is_secret_flag(item) for item in plain)]
-        return [
-            HIDDEN if hide and isinstance(item, str) else redact(item)
-            for item, hide in zip(plain, flagged, strict=False)
-        ]
-    return plain
-
-
-def _is_secret_flag(text: str) -> bool:
-    return text.startswith("--") and _SECRET_KEY.fullmatch(text) is not None
 
 
 def clean(text: str) -> str:
@@ -60,7 +22,7 @@ def clean(text: str) -> str:
 
 def safe(text: str) -> str:
     """Text from a server, a log or a test, fit to be shown."""
-    return redact_text(clean(text))
+    return scrub_secrets(clean(text))
 
 
 def shorten(text: str, limit: int) -> str:
@@ -87,7 +49,23 @@ def fill(template: str, *, node_id: str, pytest_command: str) -> str:
     name = f"{function.rpartition('::')[2]}{bracket}{parameters}"
     selection = f"-k {shlex.quote(name)}" if _KEYWORD.fullmatch(name) else shlex.quote(node_id)
     filled = template.replace("-k {node}", selection).replace("{node}", shlex.quote(node_id))
-    return filled.replace("{pytest}", pytest_command)
+    return filled.replace("{pytest}", _without_options(pytest_command, of=template))
+
+
+def _without_options(command: str, *, of: str) -> str:
+    """What the step gives anew is not given twice."""
+    anew = dict(_OPTION.findall(of))
+    kept: list[str] = []
+    value_follows = False
+    for word in shlex.split(command):
+        if value_follows and not word.startswith("-"):
+            value_follows = False
+            continue
+        name, equals, _ = word.partition("=")
+        value_follows = name in anew and bool(anew[name]) and not equals
+        if name not in anew:
+            kept.append(word)
+    return shlex.join(kept)
 
 
 def wrap_command(command: str, *, width: int, indent: str) -> list[str]:

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from pytest_moeperf.model.baseline import Baseline
 from pytest_moeperf.model.codec import from_plain, to_plain
+from pytest_moeperf.model.secrets import scrub_secrets
 from pytest_moeperf.model.settings import Settings
 from pytest_moeperf.model.verdict import SEVERITY, BoundResult, Outcome, Verdict
 from pytest_moeperf.model.workload import Cell
 from pytest_moeperf.reporting.figures import Change, change_of, deciding_result, measured_throughput, metric_label
-from pytest_moeperf.reporting.text import redact, safe
+from pytest_moeperf.reporting.text import safe
 from pytest_moeperf.reporting.wording import Finding, find
 from pytest_moeperf.units import format_duration
 
@@ -140,7 +141,7 @@ def build_view(
     :param notes: further lines under the table.
     :param all_bounds: a row for every bound, not only for those whose verdict differs from the cell's.
     """
-    clean = from_plain(tuple[Outcome, ...], redact(to_plain(tuple(outcomes))))
+    clean = from_plain(tuple[Outcome, ...], scrub_secrets(to_plain(tuple(outcomes))))
     warn = settings.gate.inconclusive == "warn"
     findings = [
         (outcome, find(outcome, pytest_command=pytest_command))
@@ -158,7 +159,7 @@ def build_view(
             for outcome in clean
             if status_of(outcome, warn=warn) == PASSED and _speaks(outcome)
         ),
-        notes=tuple(_notes(clean, orphans=orphans, notes=notes)),
+        notes=tuple(_notes(clean, reference=heading.reference, orphans=orphans, notes=notes)),
         settings=tuple(_setting_lines(settings)),
         environment={key: safe(value) for key, value in (environment or {}).items()},
         outcomes=clean,
@@ -239,8 +240,14 @@ def _bound_row(result: BoundResult, outcome: Outcome, *, status: str, further: b
     )
 
 
-def _notes(outcomes: Sequence[Outcome], *, orphans: Sequence[str], notes: Sequence[str]) -> Iterable[str]:
-    provisional = [outcome.decision.cell.label for outcome in outcomes if outcome.decision.provisional]
+def _notes(
+    outcomes: Sequence[Outcome], *, reference: str, orphans: Sequence[str], notes: Sequence[str]
+) -> Iterable[str]:
+    held_against = [
+        replace(cell, backend=reference or cell.backend).label
+        for cell in (outcome.decision.cell for outcome in outcomes if outcome.decision.provisional)
+    ]
+    provisional = list(dict.fromkeys(held_against))
     if provisional:
         yield (
             f"Provisional baseline (fewer than 4 launches in 2 sessions, so the variance between sessions is assumed): "
@@ -265,7 +272,7 @@ def _list(names: Sequence[str], limit: int = 6) -> str:
 
 
 def _setting_lines(settings: Settings) -> Iterable[SettingLine]:
-    plain = redact(to_plain(settings))
+    plain = scrub_secrets(to_plain(settings))
     provenance = plain.pop("provenance")
     for name, value in _flatten(plain):
         source = (

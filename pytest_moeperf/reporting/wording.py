@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
+from pytest_moeperf.fingerprint import describe, label
 from pytest_moeperf.model.run import Evidence, Run
-from pytest_moeperf.model.verdict import BoundResult, Difference, Outcome, Verdict
+from pytest_moeperf.model.verdict import BoundResult, Outcome, Verdict
 from pytest_moeperf.reporting.figures import (
     THROUGHPUT,
     at_text,
@@ -197,11 +197,8 @@ def _blocking(outcome: Outcome) -> list[str]:
     if outcome.verdict is not Verdict.INCOMPARABLE:
         return []
     told = " ".join(outcome.decision.reasons)
-    return [
-        f"{difference.field}: {difference.baseline} in the baseline, {difference.here} here."
-        for difference in outcome.decision.differences
-        if difference.blocking and f"{difference.field}:" not in told
-    ]
+    blocking = [difference for difference in outcome.decision.differences if difference.blocking]
+    return [f"{line}." for line in describe(blocking) if line not in told]
 
 
 def _cautions(result: BoundResult | None) -> list[str]:
@@ -211,7 +208,7 @@ def _cautions(result: BoundResult | None) -> list[str]:
 def _ran(outcome: Outcome) -> list[str]:
     text = ran_text(outcome.evidence)
     if outcome.verdict in _COMPARED:
-        text = f"{text} {_conditions(outcome.decision.differences)}".strip()
+        text = f"{text} {_conditions(outcome)}".strip()
     return [text] if text else []
 
 
@@ -229,12 +226,14 @@ def ran_text(evidence: Evidence) -> str:
     return f"Ran: unknown whether {evidence.requested} (nothing shows which backend executed{looked})."
 
 
-def _conditions(differences: Sequence[Difference]) -> str:
-    fields = [difference.field for difference in differences]
+def _conditions(outcome: Outcome) -> str:
+    fields = [difference.field for difference in outcome.decision.differences]
+    if not fields and not outcome.session.get("baseline") and outcome.decision.pairs:
+        return "Both arms were launched here, side by side; no stored baseline took part."
     if not fields:
         return "Nothing that is compared differs from the baseline's conditions."
     same = "" if any(field.startswith("workload.") for field in fields) else "Same workload; "
-    text = f"{same}conditions differ in {', '.join(fields)} only."
+    text = f"{same}conditions differ in {', '.join(label(field) for field in fields)} only."
     return text[0].upper() + text[1:]
 
 

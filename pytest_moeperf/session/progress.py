@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import time
 from contextlib import nullcontext
 from typing import Any
@@ -14,7 +15,7 @@ from pytest_moeperf.model.run import Run
 from pytest_moeperf.model.server import ServerProgress, WaitNotice
 from pytest_moeperf.model.spec import ServerSpec
 from pytest_moeperf.model.workload import Cell
-from pytest_moeperf.units import format_quantity
+from pytest_moeperf.units import format_duration, format_quantity
 
 REFRESH_S = 0.5
 """On a terminal, where the line is rewritten. Elsewhere a line a run is printed."""
@@ -28,12 +29,16 @@ class Progress:
         self._config = config
         self._last_s = 0.0
         self._last_phase = ""
-        self._runs = 0
+        self._launches = 0
+        self._ends_s: float | None = None
 
     def event(self, event: CampaignEvent) -> None:
-        text = event.text
-        if event.kind != "run":
-            self._line(f"moeperf  {text}")
+        self._launches = event.launches
+        self._ends_s = None if event.left_s is None else time.monotonic() + event.left_s
+        if event.kind == "launch" and event.left_s:
+            self._line(f"moeperf  {event.text}, about {format_duration(event.left_s)}")
+        elif event.kind != "run":
+            self._line(f"moeperf  {event.text}")
 
     def run_ended(self, run: Run) -> None:
         tok_s = run.metrics.out_tps_steady or run.metrics.out_tps
@@ -44,8 +49,18 @@ class Progress:
 
     def running(self, cell: Cell, index: int, progress: LoadProgress) -> None:
         if self._is_terminal() and self._due(REFRESH_S):
-            share = progress.finished / progress.total if progress.total else 0.0
-            self._rewrite(f"moeperf  {cell.label} | run {index} | {share:.0%} of {progress.total} requests")
+            from pytest_moeperf.reporting.terminal import progress_line
+
+            line = progress_line(
+                cell,
+                launch=self._launches,
+                run=index,
+                done=progress.finished / progress.total if progress.total else 0.0,
+                events_s=progress.reads / progress.elapsed_s if progress.elapsed_s > 0 else None,
+                left_s=None if self._ends_s is None else max(0.0, self._ends_s - time.monotonic()),
+                width=shutil.get_terminal_size().columns - 1,
+            )
+            self._rewrite(line)
 
     def starting(self, spec: ServerSpec, progress: ServerProgress) -> None:
         phase = f"{spec.label} | {progress.phase}"

@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from pytest_moeperf.errors import MoeperfError, UsageProblem
-from pytest_moeperf.markers.described import is_perf
+from pytest_moeperf.markers.described import PERF, is_perf
 from pytest_moeperf.session.planning import in_launch_order, plan_tests
-from pytest_moeperf.session.stash import MEASURING, OUTCOME, SETTINGS, TELLING
+from pytest_moeperf.session.stash import MEASURING, OUTCOMES, SETTINGS, TELLING
 
 if TYPE_CHECKING:
     from pytest_moeperf.session.measuring import MeasuringSession
     from pytest_moeperf.session.telling import Telling
 
-REPORT_FIELD = "moeperf_outcome"
+REPORT_FIELD = "moeperf_outcomes"
 """Attribute of a call's report; JSON-plain, so that xdist carries it to the controller."""
 
 
@@ -99,11 +99,12 @@ class MeasuringRole:
         self, item: pytest.Item, call: pytest.CallInfo[None]
     ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
         report = yield
-        outcome = item.stash.get(OUTCOME, None)
-        if call.when == "call" and outcome is not None:
+        outcomes = item.stash.get(OUTCOMES, [])
+        if call.when == "call" and outcomes:
             from pytest_moeperf.model.codec import to_plain
 
-            setattr(report, REPORT_FIELD, to_plain(outcome))
+            setattr(report, REPORT_FIELD, to_plain(tuple(outcomes)))
+            outcomes.clear()  # a plugin may run the test again
         return report
 
     @pytest.hookimpl(tryfirst=True)
@@ -121,12 +122,15 @@ class TellingRole:
         return self._telling.header()
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        plain: dict[str, Any] | None = getattr(report, REPORT_FIELD, None)
-        if plain is not None:
+        plain: list[Any] = getattr(report, REPORT_FIELD, [])
+        if plain:
             from pytest_moeperf.model.codec import from_plain
             from pytest_moeperf.model.verdict import Outcome
 
-            self._telling.add(from_plain(Outcome, plain), report)
+            for outcome in from_plain(tuple[Outcome, ...], plain):
+                self._telling.add(outcome, report)
+        elif PERF in report.keywords and not report.passed:
+            self._telling.add_unjudged()
 
     @pytest.hookimpl(trylast=True)
     def pytest_sessionfinish(self, session: pytest.Session, exitstatus: int) -> None:

@@ -14,5 +14,6 @@ if TYPE_CHECKING:
 
 SETTINGS: pytest.StashKey[Settings] = pytest.StashKey()
 MEASURING: pytest.StashKey[MeasuringSession] = pytest.StashKey()
-OUTCOME: pytest.StashKey[Outcome] = pytest.StashKey()
+OUTCOMES: pytest.StashKey[list[Outcome]] = pytest.StashKey()
+"""Of a test's calls of ``measure``, in their order."""
 TELLING: pytest.StashKey[Telling] = pytest.StashKey()

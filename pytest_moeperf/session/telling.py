@@ -16,6 +16,7 @@ from pytest_moeperf.model.verdict import Outcome
 from pytest_moeperf.reporting.view import Heading, View, build_view
 from pytest_moeperf.session.command import command_of
 from pytest_moeperf.session.journal import JOURNAL_FOLDER
+from pytest_moeperf.session.unused import runs_everything, unused_baselines
 
 MAX_WIDTH = 120
 """Wider, a table is hard to read across."""
@@ -31,6 +32,7 @@ class Telling:
         self._started_s = time.monotonic()
         self._started_at = datetime.now(UTC).isoformat(timespec="seconds")
         self._kept_before = self._kept()
+        self._unjudged = 0
         self._problems: list[str] = []
         self._remarks: list[str] = []
         self._notes = tuple(notes)
@@ -49,6 +51,10 @@ class Telling:
         if line is not None:
             self._locations[outcome.node_id] = path, line + 1
         self._config.hook.pytest_moeperf_outcome(outcome=outcome, config=self._config)
+
+    def add_unjudged(self) -> None:
+        """A perf test that was skipped, or failed without a verdict."""
+        self._unjudged += 1
 
     def exit_status(self, exit_status: int, *, collect_only: bool) -> int:
         """Nothing is ever green by omission: a perf session that measured no cell fails."""
@@ -93,8 +99,14 @@ class Telling:
             settings=settings,
             started_at=self._started_at,
             pytest_command=command_of(self._config),
+            orphans=self._orphans(),
             notes=self._notes,
         )
+
+    def _orphans(self) -> tuple[str, ...]:
+        if self._unjudged or not runs_everything(self._config, self._settings.root):
+            return ()
+        return unused_baselines(self._settings, self._outcomes)
 
     def summary(self, reporter: pytest.TerminalReporter) -> None:
         from pytest_moeperf.reporting.terminal import table_lines

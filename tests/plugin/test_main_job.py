@@ -62,7 +62,7 @@ def test_record_pass_and_regress(suite: SimulatedSuite) -> None:
         "  Proven worse: the whole # % interval lies beyond a loss of 5 %.\n"
         "  Ran: flashinfer_cutlass (confirmed, /server_info simulated.executed_runner:\n"
         '    "flashinfer_cutlass"). Same workload; conditions differ in\n'
-        "    server.moe_runner_backend, software.simulated_profile only.\n"
+        "    --moe-runner-backend, simulated_profile version only.\n"
         "  Also REGRESSION: TPOT at c=1: # against # ms, +# % (slower) [+# %,\n"
         "    +# %] at # %, 2 pairs of fresh launches.\n"
         "  Next (only if it is):\n"
@@ -82,7 +82,7 @@ def test_other_conditions_are_incomparable(suite: SimulatedSuite) -> None:
         "INCOMPARABLE  c=1: the baseline differs in 1 field that must be equal.\n"
         "  The stored baseline was measured under other conditions, so nothing is\n"
         "    compared.\n"
-        "  workload.num_prompts: 4 in the baseline, 10 here.\n"
+        "  number of prompts in a run: 4 in the baseline, 10 here.\n"
         '  Ran: triton (confirmed, /server_info simulated.executed_runner: "triton").\n'
         "  Next (records a baseline for these conditions beside the old one):\n"
         "    pytest -m perf --backend=fast -q --update-baselines \\\n"
@@ -184,3 +184,32 @@ def test_secrets_reach_no_file_no_log_and_no_report(suite: SimulatedSuite, monke
         if path.suffix != ".pyc" and secret.encode() in path.read_bytes()
     ]
     assert leaks == []
+
+
+def test_a_test_may_measure_several_workloads(pytester: pytest.Pytester) -> None:
+    suite = SimulatedSuite(
+        pytester,
+        test="import pytest\n\n@pytest.mark.perf(input_len=16, output_len=32)\ndef test_all(moeperf):\n"
+        "    for concurrency in (1, 2):\n        moeperf.measure(concurrency=concurrency)\n",
+    )
+    recorded = suite.run("--update-baselines")
+    assert recorded.code == 0, recorded.raw
+    table = recorded.section("== moeperf ==", "Recorded:")
+    assert "c=1 16/32" in table
+    assert "c=2 16/32" in table
+    assert len(baselines(suite)) == 2
+
+
+def test_baselines_that_no_test_asks_for_are_named_where_that_is_known(suite: SimulatedSuite) -> None:
+    assert suite.run("-q", "--update-baselines", "--perf-launches=1").code == 0
+    test = suite.pytester.path / "test_serving.py"
+    test.write_text(test.read_text().replace("[1, 2]", "[1]"))
+    whole = suite.run("-q")
+    assert whole.code == 0, whole.raw
+    assert whole.section("Baselines that no") == (
+        "Baselines that no collected test asks for:\n"
+        "  baselines/simulated/none/fast/c2-in16-out32@########.json.\n" + whole.findings.splitlines()[-1]
+    )
+    # A part of the suite knows nothing about the rest.
+    assert "Baselines that no" not in suite.run("-q", "-k", "fast-1").text
+    assert "Baselines that no" not in suite.run("-q", "test_serving.py").text

@@ -93,9 +93,9 @@ class ScriptedBench:
         del arm
         return 60.0
 
-    def expected_run_s(self, cell: Cell) -> float:
+    def expected_measuring_s(self, cell: Cell, *, runs: int) -> float:
         del cell
-        return 10.0
+        return 10.0 * runs
 
 
 @dataclass
@@ -140,7 +140,7 @@ def test_a_blocking_difference_is_named_with_both_values_and_the_way_out() -> No
     bench = ScriptedBench(stored={64: stored(4, 2)}, differences=(blocking,))
     result = run_one(bench)
     assert result.decision.verdict is Verdict.INCOMPARABLE
-    assert "workload.num_prompts: 40 in the baseline, 256 here." in result.decision.reasons
+    assert "number of prompts in a run: 40 in the baseline, 256 here." in result.decision.reasons
     assert result.decision.differences == (blocking,)
     assert any("--perf-reference=BACKEND" in step for step in result.decision.next_steps)
     assert not result.match.comparable
@@ -332,6 +332,7 @@ def test_events_carry_every_run_as_it_finishes() -> None:
     campaign.run()
     assert [event.kind for event in events] == ["launch", "ready", "run", "run", "run", "decided"]
     assert [event.run for event in events if event.run is not None] == campaign.runs
+    assert [event.left_s for event in events[:3]] == [90.0, 30.0, 0.0]
     assert events[-1].decision is not None
 
 

@@ -33,9 +33,9 @@ held against 4 x 2 stored launches (sessions x launches in each); margins: loss
   5 %, gain 3 %; a launch takes 2 min, a run 20 s
 
 change  test fails    launches  minutes  verdicts
-none    0 % +- 2.5    1.0       3.0      EQUIVALENT 100 %
--30 %   100 % +- 2.5  5.0       15.0     REGRESSION 100 %
-+30 %   100 % +- 2.5  5.0       15.0     UNVERIFIED_WIN 100 %
+none    0 % +- 2.5    1.0       3.3      EQUIVALENT 100 %
+-30 %   100 % +- 2.5  5.0       16.7     REGRESSION 100 %
++30 %   100 % +- 2.5  5.0       16.7     UNVERIFIED_WIN 100 %
 
 every target is reached, as far as 20 campaigns a change can tell
 """

@@ -71,6 +71,7 @@ def test_scrubbing_twice_changes_nothing_more(name: str, value: str, wrap: Any) 
         "--max-total-tokens 20000 --tokenizer-path /models/tiny --speculative-token-map map.pt",
         "server_args=ServerArgs(api_key=None, max_prefill_tokens=16384, tokenizer_mode='auto')",
         ["--max-total-tokens", "20000", "--host", "127.0.0.1"],
+        {"num_experts_per_token": 8, "token": 3, "s_per_token": 0.01},
         "http://127.0.0.1:30000/generate",
         "Decode batch, #running-req: 4, #token: 384, token usage: 0.02, gen throughput (token/s): 251.20",
     ],

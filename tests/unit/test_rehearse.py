@@ -32,7 +32,7 @@ def test_a_loss_is_caught_and_equal_servers_pass_at_the_stated_cost() -> None:
     equal = rehearse(PLAN, noise=QUIET, settings=SETTINGS, change=0.0, sessions=4, launches=2, trials=100)
     assert equal.failed == 0
     assert equal.launches < 3
-    assert equal.minutes == pytest.approx(equal.launches * 2, rel=0.01)
+    assert equal.minutes == pytest.approx(equal.launches * (60 + 4 * 20) / 60, rel=0.01)
     worse = rehearse(PLAN, noise=QUIET, settings=SETTINGS, change=-0.08, sessions=4, launches=2, trials=100)
     assert worse.share(Verdict.REGRESSION) > 0.97
     assert sum(worse.verdicts.values()) == pytest.approx(1)

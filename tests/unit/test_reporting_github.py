@@ -65,7 +65,7 @@ of fresh launches.
 - `tests/perf/test_moe.py::test_decode[flashinfer_cutedsl-64]`
 - Better than the baseline by more than the win margin (3 %), and nobody has shown why: it fails until it is verified.
 - Ran: flashinfer\\_cutedsl (confirmed, server log line 32: "Using flashinfer\\_cutedsl MoE runner"). Same workload; \
-conditions differ in server.moe\\_runner\\_backend only.
+conditions differ in --moe-runner-backend only.
 - **Odd:** the neighbours c=2 and c=256 did not move the same way.
 - **Next:** (4 pairs, about 52 min)
 
@@ -185,7 +185,7 @@ def test_an_annotation_is_one_escaped_line() -> None:
             "%0ABetter than the baseline by more than the win margin (3 %25), and nobody has shown why: "
             "it fails until it is verified."
             '%0ARan: flashinfer_cutedsl (confirmed, server log line 32: "Using flashinfer_cutedsl MoE runner"). '
-            "Same workload; conditions differ in server.moe_runner_backend only."
+            "Same workload; conditions differ in --moe-runner-backend only."
         )
     ]
 

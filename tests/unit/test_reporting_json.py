@@ -16,7 +16,6 @@ from pytest_moeperf.model.codec import from_plain
 from pytest_moeperf.model.verdict import Outcome
 from pytest_moeperf.reporting.files import ReportError, write_atomically
 from pytest_moeperf.reporting.json import as_plain, write_json
-from pytest_moeperf.reporting.text import HIDDEN, redact, redact_text
 from pytest_moeperf.reporting.view import build_view
 
 
@@ -55,7 +54,7 @@ def test_no_secret_is_in_it(tmp_path: Path) -> None:
     text = json.dumps(written(tmp_path))
     assert "sk-1234" not in text
     assert "hf_abc" not in text
-    assert f"--api-key={HIDDEN}" in text
+    assert "--api-key=***" in text
 
 
 def test_a_number_that_is_not_finite_is_null() -> None:
@@ -72,34 +71,6 @@ def test_a_number_that_is_not_finite_is_null() -> None:
     data = as_plain(view)
     assert data["outcomes"][0]["decision"]["results"][0]["interval"]["upper"] is None
     assert data["rows"][0]["change"]["upper"] is None
-
-
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        ("--api-key=abc --port 1", "--api-key=<hidden> --port 1"),
-        ("--api-key abc --port 1", "--api-key <hidden> --port 1"),
-        ("ServerArgs(api_key='abc', tp=8)", "ServerArgs(api_key=<hidden>, tp=8)"),
-        ("ServerArgs(api_key=None)", "ServerArgs(api_key=None)"),
-        ('{"password": "abc"}', '{"password": <hidden>}'),
-        ("HF_TOKEN=abc python", "HF_TOKEN=<hidden> python"),
-        ("Authorization: Bearer abc", "Authorization: Bearer <hidden>"),
-        ("http://me:abc@host:80/v1", "http://<hidden>@host:80/v1"),
-        ("output token throughput: 64 at --max-total-tokens=20000", None),
-        ("--tokenizer=dir --tokenizer-path dir", None),
-    ],
-)
-def test_secrets_in_text(text: str, expected: str | None) -> None:
-    assert redact_text(text) == (expected or text)
-
-
-def test_secrets_in_data() -> None:
-    data = {"command": ["serve", "--api-key", "abc", "--port", "1"], "env": {"HF_TOKEN": "abc", "A": "1"}, "token": 3}
-    assert redact(data) == {
-        "command": ["serve", "--api-key", HIDDEN, "--port", "1"],
-        "env": {"HF_TOKEN": HIDDEN, "A": "1"},
-        "token": 3,
-    }
 
 
 def test_a_full_disk_is_a_clear_error_and_the_old_report_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

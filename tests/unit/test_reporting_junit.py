@@ -56,4 +56,4 @@ def test_engine_comes_from_the_session_and_values_are_one_clean_line() -> None:
     outcome = replace(no_baseline(), session={"engine": "simulated"}, refused="worse\n\x1b[31mthan api_key=abc")
     properties = dict(junit_properties(outcome))
     assert properties["moeperf.engine"] == "simulated"
-    assert properties["moeperf.refused"] == "worse than api_key=<hidden>"
+    assert properties["moeperf.refused"] == "worse than api_key=***"

@@ -133,7 +133,7 @@ def test_notes_name_provisional_baselines_unknown_evidence_and_what_was_recorded
         text.split("\n\n")[1]
         == """\
 Provisional baseline (fewer than 4 launches in 2 sessions, so the variance
-  between sessions is assumed): flashinfer_cutedsl c=2 512/128.
+  between sessions is assumed): flashinfer_cutlass c=2 512/128.
 Unknown which backend really ran (--perf-strict-evidence makes this INVALID):
   flashinfer_cutedsl c=2 512/128.
 Recorded: baselines/c2.json.
@@ -175,11 +175,13 @@ def test_the_heading(given: Heading, expected: list[str]) -> None:
 
 def test_the_progress_line() -> None:
     cell = Cell(backend="triton", workload=Workload(concurrency=64))
-    assert progress_line(cell, run=2, runs=3, launch="launch 2 of 9", tok_s=11900, left_s=660, width=100) == (
-        "moeperf  triton c=64 512/128 | launch 2 of 9 | run 2 of 3 | 11.9k tok/s so far | about 11 min left"
+    assert progress_line(cell, launch=2, run=2, done=0.45, events_s=11900, left_s=660, width=100) == (
+        "moeperf  triton c=64 512/128 | launch 2 run 2, 45 % | 11 min left | 11.9k events/s"
     )
-    assert progress_line(cell, run=1, runs=3, warmup=True) == "moeperf  triton c=64 512/128 | warm-up 1"
-    assert progress_line(cell, run=1, runs=3, left_s=660, width=40) == "moeperf  triton c=64 512/128 | run 1..."
+    assert progress_line(cell, launch=1, run=0, done=0.0) == "moeperf  triton c=64 512/128 | launch 1 warm-up, 0 %"
+    assert progress_line(cell, launch=1, run=1, done=1.0, left_s=660, width=40) == (
+        "moeperf  triton c=64 512/128 | launch..."
+    )
 
 
 def test_the_sample_sweep_covers_its_cells() -> None:

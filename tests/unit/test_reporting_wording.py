@@ -46,7 +46,7 @@ REGRESSION  throughput at c=1024: 797 against 1603 tok/s, -50 % [-51 %, -49 %],
     margin is 5 %.
   Ran: flashinfer_cutedsl (confirmed, server log line 32: "Using
     flashinfer_cutedsl MoE runner"). Same workload; conditions differ in
-    server.moe_runner_backend only.
+    --moe-runner-backend only.
   Also REGRESSION: TPOT at c=1024: 1175 against 584 ms, +101 % (slower) [+90 %,
     +110 %], 4 pairs of fresh launches.
   Next: See it again:
@@ -61,7 +61,7 @@ REGRESSION  p99 TTFT at c=64: 612 ms.
   Above the limit that the test sets (at most 500 ms).
   Ran: flashinfer_cutedsl (confirmed, server log line 32: "Using
     flashinfer_cutedsl MoE runner"). Same workload; conditions differ in
-    server.moe_runner_backend only.
+    --moe-runner-backend only.
   Next: See it again:
     pytest -m perf --backend=flashinfer_cutedsl \\
       -k 'test_decode[flashinfer_cutedsl-64]'
@@ -76,7 +76,7 @@ UNVERIFIED_WIN  throughput at c=64: 249 against 219 tok/s, +13.9 % [+12.1 %,
     shown why: it fails until it is verified.
   Ran: flashinfer_cutedsl (confirmed, server log line 32: "Using
     flashinfer_cutedsl MoE runner"). Same workload; conditions differ in
-    server.moe_runner_backend only.
+    --moe-runner-backend only.
   Odd: the neighbours c=2 and c=256 did not move the same way.
   Next (4 pairs, about 52 min):
     pytest -m perf --backend=flashinfer_cutedsl --perf-verify-wins \\
@@ -90,7 +90,7 @@ INCONCLUSIVE  throughput at c=2: 19.2 against 19.3 tok/s, -2.1 % [-7.1 %,
   Caution: Two launches are bimodal.
   Ran: flashinfer_cutedsl (confirmed, server log line 32: "Using
     flashinfer_cutedsl MoE runner"). Same workload; conditions differ in
-    server.moe_runner_backend only.
+    --moe-runner-backend only.
   Next: Quiet the host (moeperf audit says how), or allow more launches with
     --perf-budget:
     pytest -m perf --backend=flashinfer_cutedsl \\
@@ -111,7 +111,7 @@ INVALID  c=256: no_failed_requests failed in 1 of 3 runs.
 INVALID  c=64: asked for flashinfer_cutedsl, but triton ran.
   A number that cannot be trusted is neither a pass nor a regression.
   Ran: triton, not flashinfer_cutedsl (contradicted, server log line 32:
-    "Falling back to triton (api_key=<hidden>)").
+    "Falling back to triton (api_key='***')").
   Next: The server's log says why it fell back; put that right, then run again:
     pytest -m perf --backend=flashinfer_cutedsl \\
       -k 'test_decode[flashinfer_cutedsl-64]'
@@ -120,8 +120,8 @@ INVALID  c=64: asked for flashinfer_cutedsl, but triton ran.
 INCOMPARABLE  c=10: the baseline differs in 2 fields that must be equal.
   A change between different conditions says nothing about the backend, so none
     is stated.
-  workload.num_prompts: 20 in the baseline, 40 here.
-  environment.kernel: 6.8.0 in the baseline, 6.14.11 here.
+  number of prompts in a run: 20 in the baseline, 40 here.
+  kernel: 6.8.0 in the baseline, 6.14.11 here.
   Ran: flashinfer_cutedsl (confirmed, server log line 32: "Using
     flashinfer_cutedsl MoE runner").
   Next: Measure under the baseline's conditions, or store these beside it:
@@ -261,7 +261,7 @@ def test_without_reasons_the_results_own_detail_is_told() -> None:
 
 def test_fields_that_the_gate_names_are_not_listed_again() -> None:
     outcome = samples()["incomparable"]
-    reasons = ("Nothing is compared.", "workload.num_prompts: 20 in the baseline, 40 here.")
+    reasons = ("Nothing is compared.", "number of prompts in a run: 20 in the baseline, 40 here.")
     text = failure_text(replace(outcome, decision=replace(outcome.decision, reasons=reasons)))
-    assert text.count("workload.num_prompts") == 1
-    assert text.count("environment.kernel: 6.8.0 in the baseline, 6.14.11 here.") == 1
+    assert text.count("number of prompts in a run") == 1
+    assert text.count("6.8.0 in the baseline, 6.14.11 here.") == 1

@@ -15,7 +15,7 @@ from pytest_moeperf.campaign.resume import OldLaunch, Resumable
 from pytest_moeperf.errors import LoadError, ServerError
 from pytest_moeperf.gate.story import tell_stories
 from pytest_moeperf.model.baseline import BaselineMatch
-from pytest_moeperf.model.bench import Bench, CellPlan
+from pytest_moeperf.model.bench import Bench, CellPlan, Launched
 from pytest_moeperf.model.run import CANDIDATE, REFERENCE, Launch, Run
 from pytest_moeperf.model.settings import GateSettings
 from pytest_moeperf.stats.holm import step_down
@@ -69,6 +69,10 @@ class Campaign:
         self._launches = 0
         self._until_s: float | None = None
         """When the launches that are decided on will be over, on the clock of ``elapsed_s``."""
+        self._launch_took_s: dict[str, float] = {}
+        """By arm; what was seen here is a better guess than what the bench expects."""
+        self._cell_took_s: dict[str, tuple[int, float]] = {}
+        """By cell: runs that were wanted, and how long they took with their warm-up."""
         self._families: dict[str, set[tuple[str, str]]] = {}
         self._rejected: dict[str, set[tuple[str, str]]] = {}
         self._controls: dict[str, gate.CellState] = {}
@@ -122,7 +126,6 @@ class Campaign:
             return
         if not self._afford(keys, (CANDIDATE,), at_least_one_cell=True):
             return
-        self._expect(keys, (CANDIDATE,))
         self._launch(CANDIDATE, keys, fresh=fresh, pair=None)
 
     def _block(self, keys: Sequence[str]) -> None:
@@ -155,13 +158,13 @@ class Campaign:
 
     def _sequence(self, keys: Sequence[str], steps: Sequence[tuple[str, int]], *, controls: Sequence[str] = ()) -> None:
         """Fresh launches in this order; stops early where the reference does not come up or no cell is left."""
-        self._expect([*keys, *controls], [arm for arm, _ in steps])
-        for arm, number in steps:
+        for position, (arm, number) in enumerate(steps):
             open_keys = [key for key in keys if self._states[key].decision is None]
             if not open_keys:
                 return
             try:
-                self._launch(arm, open_keys, fresh=True, pair=number, controls=controls)
+                later = [other for other, _ in steps[position + 1 :]]
+                self._launch(arm, open_keys, fresh=True, pair=number, controls=controls, later=later)
             except (ServerError, LoadError) as error:
                 if arm != REFERENCE:
                     raise
@@ -189,23 +192,45 @@ class Campaign:
     # -- one launch
 
     def _launch(
-        self, arm: str, keys: Sequence[str], *, fresh: bool, pair: int | None, controls: Sequence[str] = ()
+        self,
+        arm: str,
+        keys: Sequence[str],
+        *,
+        fresh: bool,
+        pair: int | None,
+        controls: Sequence[str] = (),
+        later: Sequence[str] = (),
     ) -> None:
+        """:param later: arms of the launches that follow."""
         self._launches += 1
         phase = self._states[keys[0]].phase
-        self._say("launch", f"{phase}: launching the {arm} for {len(keys)} cells", arm=arm, phase=phase)
+        cells = [*keys, *controls]
+        count = f"{len(cells)} cell{'s' * (len(cells) > 1)}"
+        self._expect([arm, *later], cells * (1 + len(later)))
+        self._say("launch", f"{phase}: launching the {arm} for {count}", arm=arm, phase=phase)
+        began = self._clock()
         with self._bench.launch(arm, fresh=fresh) as launched:
+            if not launched.launch.reused:
+                self._launch_took_s[arm] = self._clock() - began
             self._say("ready", f"{phase}: {arm} is up", arm=arm, phase=phase)
-            for key in keys:
+            for position, key in enumerate(keys):
                 runs = self._wanted_runs(key)
                 if pair is None and not self._afford_runs(key, runs):
                     continue
-                self._observe(key, launched.launch, launched.measure(self._states[key].plan.cell, runs=runs), pair)
-            for key in controls:
+                self._expect(later, cells[position:] + cells * len(later))
+                self._observe(key, launched.launch, self._measure(launched, key, runs), pair)
+            for position, key in enumerate(controls, start=len(keys)):
                 control = self._controls[key]
-                runs_made = launched.measure(control.plan.cell, runs=self._settings.runs_per_launch)
+                self._expect(later, cells[position:] + cells * len(later))
+                runs_made = self._measure(launched, key, self._settings.runs_per_launch)
                 self._finish(runs_made)
                 self._controls[key] = control_with(control, launched.launch, runs_made, pair)
+
+    def _measure(self, launched: Launched, key: str, runs: int) -> Sequence[Run]:
+        began = self._clock()
+        made = launched.measure(self._states[key].plan.cell, runs=runs)
+        self._cell_took_s[key] = runs, self._clock() - began
+        return made
 
     def _replay(self, old: OldLaunch, keys: Iterable[str], *, pair: int | None) -> None:
         self._say("note", f"continuing with launch {old.launch.id} of the interrupted invocation", arm=old.launch.arm)
@@ -321,15 +346,19 @@ class Campaign:
         budget = self._settings.budget_s
         return None if budget is None else budget - self.elapsed_s
 
-    def _expect(self, keys: Sequence[str], arms: Sequence[str]) -> None:
-        measuring = sum(self._measuring_s(key) for key in keys) * len(arms)
-        self._until_s = self.elapsed_s + self._launching_s(arms) + measuring
+    def _expect(self, arms: Sequence[str], keys: Sequence[str]) -> None:
+        """These launches and measurements are to come."""
+        self._until_s = self.elapsed_s + self._launching_s(arms) + sum(map(self._measuring_s, keys))
 
     def _launching_s(self, arms: Sequence[str]) -> float:
-        return sum(self._bench.expected_launch_s(arm) for arm in arms)
+        return sum(self._launch_took_s.get(arm, self._bench.expected_launch_s(arm)) for arm in arms)
 
     def _measuring_s(self, key: str) -> float:
-        return self._bench.expected_measuring_s(self._states[key].plan.cell, runs=self._wanted_runs(key))
+        wanted = self._wanted_runs(key)
+        if key in self._cell_took_s:
+            runs, took_s = self._cell_took_s[key]
+            return took_s * wanted / runs
+        return self._bench.expected_measuring_s(self._states[key].plan.cell, runs=wanted)
 
     def _afford(self, keys: Sequence[str], arms: Sequence[str], *, at_least_one_cell: bool = False) -> bool:
         """Whether these launches fit into what is left of the budget; closes the cells if not."""

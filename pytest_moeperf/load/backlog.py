@@ -77,6 +77,8 @@ class Backlog:
         self.records: list[RequestRecord] = []
         self.delays = DelayHistogram()
         self.reads = self.unstamped_reads = self.coalesced_reads = self.parsed_in_window = 0
+        self.waiting_reads = 0
+        """Of exchanges that are over."""
         self._limit_bytes = limit_bytes
         self._ended: deque[Exchange] = deque()
 
@@ -87,6 +89,8 @@ class Backlog:
     def parse(self, exchange: Exchange, limit: int | None = None) -> None:
         """Feed the stored reads to the reply, each with its stamp, and forget them."""
         reads = exchange.reads if limit is None else exchange.reads[:limit]
+        if self._ended and exchange is self._ended[0]:
+            self.waiting_reads -= len(reads)
         offset_ns = self.offset_ns
         stamps_ns: list[int] = []
         delays_ns: list[int] = []
@@ -109,6 +113,7 @@ class Backlog:
     def ended(self, exchange: Exchange) -> None:
         """The exchange is over; its reads may still wait."""
         self._ended.append(exchange)
+        self.waiting_reads += len(exchange.reads)
 
     def last_of(self, slot: int) -> Exchange | None:
         """The slot's last exchange, if it still waits."""
@@ -130,9 +135,9 @@ class Backlog:
     def finish(self, between: Callable[[], None]) -> None:
         """Parse all that is left; ``between`` is called after each exchange."""
         while self._ended:
-            exchange = self._ended.popleft()
+            exchange = self._ended[0]
             self.parse(exchange)
-            self._settle(exchange)
+            self._settle(self._ended.popleft())
             between()
 
     def _settle(self, exchange: Exchange) -> None:

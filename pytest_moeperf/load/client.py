@@ -224,7 +224,11 @@ class LoadClient:
             return
         self._next_beat_ns = now + _BEAT_NS
         if self._on_progress is not None:
-            reads = self._backlog.reads + sum(len(exchange.reads) for exchange in self._live())
+            reads = (
+                self._backlog.reads
+                + self._backlog.waiting_reads
+                + sum(len(exchange.reads) for exchange in self._live())
+            )
             self._on_progress(
                 Progress(sent=self._sent, finished=self._finished, failed=self._failed, reads=reads),
             )

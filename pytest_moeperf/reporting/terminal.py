@@ -36,7 +36,12 @@ def progress_line(
         parts.append(f"{format_duration(left_s)} left")
     if events_s is not None:
         parts.append(f"{format_quantity(events_s)} events/s")
-    return shorten("moeperf  " + " | ".join(parts), width)
+    line = f"moeperf  {parts[0]}"
+    for part in parts[1:]:
+        if len(line) + len(part) + 3 > width:
+            break
+        line += f" | {part}"
+    return shorten(line, width)
 
 
 def heading_lines(heading: Heading, *, width: int = 80) -> list[str]:

@@ -31,6 +31,7 @@ class Progress:
         self._last_phase = ""
         self._launches = 0
         self._ends_s: float | None = None
+        self._rewritten = False
 
     def event(self, event: CampaignEvent) -> None:
         self._launches = event.launches
@@ -97,7 +98,13 @@ class Progress:
         if reporter is None or reporter.verbosity < 0:
             return
         with self._uncaptured():
-            reporter.ensure_newline()
+            if self._rewritten:
+                # Over what stands there, from its first column on.
+                reporter.rewrite("", erase=True)
+                reporter.rewrite("")
+                self._rewritten = False
+            else:
+                reporter.ensure_newline()
             reporter.write_line(text)
 
     def _rewrite(self, text: str) -> None:
@@ -106,3 +113,4 @@ class Progress:
             return
         with self._uncaptured():
             reporter.rewrite(text, erase=True)
+            self._rewritten = True

@@ -260,6 +260,9 @@ def test_progress_is_reported() -> None:
     assert seen[-1].total == 20
     assert any(0 < progress.finished < 20 for progress in seen)
     assert all(progress.failed == 0 for progress in seen)
+    reads = [progress.reads for progress in seen]
+    assert reads == sorted(reads)
+    assert reads[-1] > 0
 
 
 def test_the_callers_process_is_left_as_it_was() -> None:

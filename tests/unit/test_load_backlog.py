@@ -50,11 +50,13 @@ def test_a_busy_loop_parses_down_to_the_bound(end: bool) -> None:
         fill(backlog, one, 40, end=end)
         backlog.make_room(live.copy, idle=False)
         assert backlog.held_bytes <= LIMIT
+        in_flight = sum(len(one.reads) for one in live)
+        assert backlog.reads + backlog.waiting_reads + in_flight == 41 * (index + 1) + (index + 1) * end
     for one in live:
         store(backlog, one, chunk(b"data: [DONE]\n\n") + b"0\r\n\r\n", 99)
         backlog.ended(one)
     backlog.finish(lambda: None)
-    assert backlog.held_bytes == 0
+    assert (backlog.held_bytes, backlog.waiting_reads, backlog.reads) == (0, 0, 50 * 42)
     assert sorted(record.index for record in backlog.records) == list(range(50))
     assert all(record.ok and record.completion_tokens == 40 for record in backlog.records)
     assert all(list(record.event_ns) == list(range(1, 41)) for record in backlog.records)

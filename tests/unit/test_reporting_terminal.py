@@ -179,9 +179,10 @@ def test_the_progress_line() -> None:
         "moeperf  triton c=64 512/128 | launch 2 run 2, 45 % | 11 min left | 11.9k events/s"
     )
     assert progress_line(cell, launch=1, run=0, done=0.0) == "moeperf  triton c=64 512/128 | launch 1 warm-up, 0 %"
-    assert progress_line(cell, launch=1, run=1, done=1.0, left_s=660, width=40) == (
-        "moeperf  triton c=64 512/128 | launch..."
+    assert progress_line(cell, launch=1, run=1, done=1.0, left_s=660, width=60) == (
+        "moeperf  triton c=64 512/128 | launch 1 run 1, 100 %"
     )
+    assert progress_line(cell, launch=1, run=1, done=1.0, width=24) == "moeperf  triton c=64..."
 
 
 def test_the_sample_sweep_covers_its_cells() -> None:

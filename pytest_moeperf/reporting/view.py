@@ -13,6 +13,7 @@ from pytest_moeperf.model.settings import Settings
 from pytest_moeperf.model.verdict import SEVERITY, BoundResult, Outcome, Verdict
 from pytest_moeperf.model.workload import Cell
 from pytest_moeperf.reporting.figures import Change, change_of, deciding_result, measured_throughput, metric_label
+from pytest_moeperf.reporting.spent import Spent
 from pytest_moeperf.reporting.text import safe
 from pytest_moeperf.reporting.wording import Finding, find
 from pytest_moeperf.units import format_duration
@@ -36,6 +37,8 @@ class Heading:
     """Before measuring: ``1 launch to screen, up to 8 pairs, at most 34 min``. Shown instead of what was used."""
     launches: int | None = None
     elapsed_s: float | None = None
+    spent: Spent | None = None
+    """Of ``elapsed_s``."""
 
     @property
     def subject(self) -> str:

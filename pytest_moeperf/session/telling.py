@@ -13,6 +13,7 @@ import pytest
 
 from pytest_moeperf.model.settings import Settings
 from pytest_moeperf.model.verdict import Outcome
+from pytest_moeperf.reporting.spent import time_spent
 from pytest_moeperf.reporting.view import Heading, View, build_view
 from pytest_moeperf.session.command import command_of
 from pytest_moeperf.session.journal import JOURNAL_FOLDER
@@ -85,6 +86,7 @@ class Telling:
         settings = self._settings
         first = self._outcomes[0].session if self._outcomes else {}
         launches = {run.launch.id for outcome in self._outcomes for run in outcome.runs}
+        elapsed_s = time.monotonic() - self._started_s
         return build_view(
             self._outcomes,
             heading=Heading(
@@ -94,7 +96,8 @@ class Telling:
                 candidates=tuple(dict.fromkeys(outcome.decision.cell.backend for outcome in self._outcomes)),
                 reference="" if settings.update_baselines else settings.reference,
                 launches=len(launches),
-                elapsed_s=time.monotonic() - self._started_s,
+                elapsed_s=elapsed_s,
+                spent=time_spent(self._outcomes, elapsed_s),
             ),
             settings=settings,
             started_at=self._started_at,

@@ -102,6 +102,9 @@ def test_every_raw_run_is_in_the_report(suite: SimulatedSuite) -> None:
     assert [run["index"] for run in outcome["runs"]] == list(range(len(outcome["runs"])))
     assert outcome["runs"][0]["warmup"] is True
     assert all(run["metrics"]["output_tokens"] == 8 * 32 for run in outcome["runs"])
+    spent = report["heading"]["spent"]
+    assert sum(spent.values()) == pytest.approx(report["heading"]["elapsed_s"])
+    assert min(spent.values()) > 0
     settings = {line["name"]: (line["value"], line["source"]) for line in report["settings"]}
     assert settings["report_dir"] == ("report", "command line")
     assert settings["gate.regression"] == ("0.3", f"file {suite.pytester.path}/moeperf.toml")

@@ -208,10 +208,9 @@ class Campaign:
         count = f"{len(cells)} cell{'s' * (len(cells) > 1)}"
         self._expect([arm, *later], cells * (1 + len(later)))
         self._say("launch", f"{phase}: launching the {arm} for {count}", arm=arm, phase=phase)
-        began = self._clock()
         with self._bench.launch(arm, fresh=fresh) as launched:
-            if not launched.launch.reused:
-                self._launch_took_s[arm] = self._clock() - began
+            if launched.launch.start_s is not None:
+                self._launch_took_s[arm] = launched.launch.start_s
             self._say("ready", f"{phase}: {arm} is up", arm=arm, phase=phase)
             for position, key in enumerate(keys):
                 runs = self._wanted_runs(key)

@@ -325,6 +325,21 @@ def test_a_budget_for_the_screen_alone_stops_before_the_first_block() -> None:
     assert any("4 more launches would take about" in reason for reason in decision.reasons)
 
 
+class Pessimist(ScriptedBench):
+    """Its store is empty or old: it expects a hundred times what runs take."""
+
+    def expected_measuring_s(self, cell: Cell, *, runs: int) -> float:
+        del cell
+        return 1000.0 * runs
+
+
+def test_what_was_seen_here_counts_more_than_what_was_expected() -> None:
+    bench = Pessimist(change={64: math.log(0.8)}, stored={64: stored(4, 2)}, can_launch_reference=True)
+    decision = run_one(bench, GateSettings(budget_s=3500.0)).decision
+    assert decision.verdict is Verdict.REGRESSION
+    assert len(bench.asked) == 5
+
+
 def test_events_carry_every_run_as_it_finishes() -> None:
     events: list[CampaignEvent] = []
     bench = ScriptedBench(stored={64: stored(4, 2)})

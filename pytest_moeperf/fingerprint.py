@@ -100,14 +100,21 @@ def differences(
 
 def describe(found: Iterable[Difference]) -> list[str]:
     """One line for each, which needs no knowledge of the fields' names: ``number of prompts in a run: 40 in the
-    baseline, 10 here``."""
-    lines = []
+    baseline, 10 here``. What one side does not know (an imported table knows little) stands in one line together."""
+    known: list[str] = []
+    unknown: dict[str, list[str]] = {"unknown in the baseline": [], "unknown here": [], "unknown in both": []}
     for difference in found:
-        line = f"{label(difference.field)}: {difference.baseline} in the baseline, {difference.here} here"
-        if UNKNOWN in (difference.baseline, difference.here):
-            line += " (what is unknown can't be shown to be equal)"
-        lines.append(line)
-    return lines
+        name, baseline, here = label(difference.field), difference.baseline, difference.here
+        if UNKNOWN not in (baseline, here):
+            known.append(f"{name}: {baseline} in the baseline, {here} here")
+        elif baseline == here:
+            unknown["unknown in both"].append(name)
+        elif baseline == UNKNOWN:
+            unknown["unknown in the baseline"].append(f"{name} ({here} here)")
+        else:
+            unknown["unknown here"].append(f"{name} ({baseline} in the baseline)")
+    lines = [f"{where}, so not shown to be equal: {', '.join(names)}" for where, names in unknown.items() if names]
+    return [*known, *lines]
 
 
 def label(field: str) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from array import array
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, Protocol
 
 import msgspec
@@ -134,6 +134,10 @@ class SglangStream:
         if len(news) != len(payloads) or min(news) < 0:
             return None
         self.completion_tokens = counts[-1]
+        # What an event says of the prompt stands until a later one says it again.
+        self.prompt_tokens = _last(self.prompt_tokens, (meta.prompt_tokens for meta in reversed(metas)))  # type: ignore[union-attr]
+        self.cached_tokens = _last(self.cached_tokens, (meta.cached_tokens for meta in reversed(metas)))  # type: ignore[union-attr]
+        self.retractions = _last(self.retractions, (meta.num_retractions for meta in reversed(metas)))  # type: ignore[union-attr]
         return news
 
     def settle(self, event_tokens: array[int]) -> None:
@@ -290,6 +294,10 @@ class OpenAiStream:
             raise PayloadProblem(f"completion_tokens fell from {self.completion_tokens} to {usage.completion_tokens}")
         self.completion_tokens = usage.completion_tokens
         return new
+
+
+def _last(before: int | None, latest_first: Iterable[int | None]) -> int | None:
+    return next((value for value in latest_first if value is not None), before)
 
 
 def _not_an_event(payload: bytes, error: Exception) -> PayloadProblem:

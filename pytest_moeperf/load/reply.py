@@ -76,7 +76,8 @@ class Reply:
                 break
             payloads.append(payload)
         del payloads[-1:]  # often the one with the finish reason
-        news = self._tokens.feed_ordinary(payloads) if payloads and self.error is None else None
+        sound = self.error is None and not self._done_seen
+        news = self._tokens.feed_ordinary(payloads) if payloads and sound else None
         if news is None:
             return 0
         self.http.body_bytes += sum(map(len, payloads)) + len(payloads) * _AROUND_PAYLOAD

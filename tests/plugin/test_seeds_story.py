@@ -17,6 +17,7 @@ import pytest
 
 from pytest_moeperf.baselines import FileStore
 from pytest_moeperf.baselines.importers import import_results
+from pytest_moeperf.fingerprint import label
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 PASSED = {"EQUIVALENT", "NON_INFERIOR"}
@@ -131,8 +132,10 @@ def test_the_naive_comparison_is_not_made(replay: Replay) -> None:
     differences = report.outcomes[10]["decision"]["differences"]
     unknown = {item["field"] for item in differences if item["blocking"] and item["baseline"] == "unknown"}
     assert {"workload.num_prompts", "workload.request_rate", "server.disable_radix_cache"} <= unknown
-    for field in unknown:
-        assert f"{field}: unknown in the baseline, " in report.words
+    told = report.words.partition("unknown in the baseline, so not shown to be equal: ")[2]
+    for item in differences:
+        if item["field"] in unknown:
+            assert f"{label(item['field'])} ({item['here']} here)" in told
     # No change is printed of what can't be compared.
     assert report.throughput(10)["baseline"] is None
     assert report.throughput(10)["interval"] is None

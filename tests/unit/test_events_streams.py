@@ -279,6 +279,22 @@ _EVENTS = st.one_of(
 )
 
 
+def test_what_ordinary_events_say_of_the_prompt_is_kept() -> None:
+    """The last event may say nothing of it."""
+    meta = b'data: {"meta_info":{"completion_tokens":%d%s}}\n\n'
+    said = b',"prompt_tokens":3,"cached_tokens":1,"num_retractions":2'
+    bodies = [meta % (1, said), meta % (2, said), meta % (3, b""), meta % (4, b',"finish_reason":{"type":"length"}')]
+    reads = [
+        HEAD,
+        *(b"%x\r\n%s\r\n" % (len(body), body) for body in bodies),
+        b"e\r\ndata: [DONE]\n\n\r\n",
+        b"0\r\n\r\n",
+    ]
+    reply = Reply("sglang")
+    reply.feed_all(range(len(reads)), reads)
+    assert _outcome(reply)[:2] == ([1, 1, 1, 1], (4, 3, 1, "length", 2))
+
+
 @given(st.lists(_EVENTS, max_size=12), st.data())
 def test_the_short_ways_do_what_the_parsers_do(events: list[tuple[str, int]], data: st.DataObject) -> None:
     """A chunk a read, many reads at once, against the same bytes one at a time."""

@@ -48,6 +48,17 @@ STEPS = {
         arguments=("--backend=triton", "--perf-reference=triton_kernel", "--perf-verify-wins", "-k", "c10"),
         expected="VERIFIED_WIN",
     ),
+    # The checkpoint declares fp8, for which flashinfer_cutlass has no kernel. SGLang 0.5.23 runs triton and says so in
+    # its log; 0.5.14 dies of a request.
+    "fp8": Step(
+        arguments=("--backend=flashinfer_cutlass", "--update-baselines", "--perf-launches=1", "-k", "c10"),
+        expected="flashinfer_cutlass",
+        env={"MOEPERF_MODEL": str(HERE / "moe-64x8-fp8")},
+    ),
+    # Two GPUs against the baseline of one.
+    "tp2": Step(
+        arguments=("--backend=triton", "-k", "c10"), expected="INCOMPARABLE", env={"MOEPERF_TENSOR_PARALLEL": "2"}
+    ),
     "loss": Step(arguments=("--backend=triton_kernel", "--perf-reference=triton", "-k", "c10"), expected="REGRESSION"),
 }
 
@@ -79,9 +90,10 @@ def run(name: str, out: Path) -> None:
 if __name__ == "__main__":
     target = Path(sys.argv[1]).resolve()
     (HERE / "baselines").mkdir(exist_ok=True)
-    subprocess.run(
-        [sys.executable, str(REPOSITORY / "tests/e2e/tiny_moe.py"), "--preset", "h200", str(HERE / "moe-64x8")],
-        check=True,
-    )
+    for preset, model in (("h200", "moe-64x8"), ("h200-fp8", "moe-64x8-fp8")):
+        subprocess.run(
+            [sys.executable, str(REPOSITORY / "tests/e2e/tiny_moe.py"), "--preset", preset, str(HERE / model)],
+            check=True,
+        )
     for name in sys.argv[2:]:
         run(name, target)

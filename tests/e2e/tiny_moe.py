@@ -1,6 +1,6 @@
 """Make a tiny mixture-of-experts model that SGLang serves with ``--load-format dummy``: no weights, no download.
 
-    python tests/e2e/tiny_moe.py DIRECTORY [--preset cpu|h200]
+    python tests/e2e/tiny_moe.py DIRECTORY [--preset cpu|h200|h200-fp8]
 
 The directory gets a Qwen3-MoE ``config.json`` and a byte-level BPE tokenizer in the files that Hugging Face's
 ``AutoTokenizer`` reads. They are the same bytes on every machine. Standard library only.
@@ -12,7 +12,7 @@ import argparse
 import itertools
 import json
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +40,8 @@ class Shape:
     num_experts: int
     num_experts_per_tok: int
     moe_intermediate_size: int
+    fp8: bool = False
+    """The checkpoint declares block-wise fp8 weights, as released MoE models do."""
 
 
 PRESETS = {
@@ -70,11 +72,14 @@ PRESETS = {
         moe_intermediate_size=768,
     ),
 }
+PRESETS["h200-fp8"] = replace(PRESETS["h200"], fp8=True)
 
 
 def model_config(shape: Shape) -> dict[str, Any]:
     """The content of ``config.json``."""
+    quantization = {"quant_method": "fp8", "activation_scheme": "dynamic", "weight_block_size": [128, 128]}
     return {
+        **({"quantization_config": quantization} if shape.fp8 else {}),
         "architectures": ["Qwen3MoeForCausalLM"],
         "model_type": "qwen3_moe",
         "dtype": "bfloat16",

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+import tiny_moe
 from sglang_project import SglangProject, make_gpu_project
 
 from pytest_moeperf.baselines.files import FileStore
@@ -59,6 +61,21 @@ def test_a_regression_is_caught_and_the_kernel_that_ran_is_known(project: Sglang
     failed = project.pytest("--backend=triton", "--perf-report=report", *ONE_CELL, sleep_ms=10)
     assert failed.code == pytest.ExitCode.TESTS_FAILED, failed.text
     assert outcome(project)["decision"]["verdict"] == "REGRESSION"
+    assert project.processes_left() == []
+
+
+def test_a_flag_that_has_no_kernel_makes_no_baseline(project: SglangProject) -> None:
+    """The checkpoint declares fp8, for which flashinfer_cutlass has no kernel; the flag passes SGLang's checks. 0.5.23
+    runs triton instead and says so in its log; 0.5.14 has no runner then, and dies of a request."""
+    tiny_moe.make_tiny_moe(project.folder / "moe-64x8", preset="h200-fp8")
+    run = project.pytest("--backend=flashinfer_cutlass", "--update-baselines", *ONE_CELL)
+    assert run.code == pytest.ExitCode.TESTS_FAILED, run.text
+    assert re.search(
+        r"asked for flashinfer_cutlass, but triton ran|(exited with code|was ended by) .* before it was ready|"
+        r"INVALID c=10: .*no_failed_requests",
+        run.words,
+    ), run.text
+    assert not list(project.folder.glob("baselines/**/*.json"))
     assert project.processes_left() == []
 
 

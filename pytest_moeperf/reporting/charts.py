@@ -48,7 +48,10 @@ def sweep(outcomes: Sequence[Outcome], view: View) -> Figure | None:
     for (side, backend), by_concurrency in curves.items():
         _add_curve(figure, side, arm_label(side, backend), by_concurrency, levels)
     figure.update_xaxes(type="log", title="concurrency", tickvals=levels, ticktext=[str(level) for level in levels])
-    figure.update_yaxes(type="log", title="output tok/s", dtick="D2")
+    drawn = [value for trace in figure.data for value in trace.y if value]
+    ticks = _log_ticks(min(drawn), max(drawn)) if drawn else []
+    # Plotly's own labels between the powers of ten are bare digits: a 2 for 200 and for 2000.
+    figure.update_yaxes(type="log", title="output tok/s", tickvals=ticks, ticktext=[f"{tick:g}" for tick in ticks])
     return _plain(figure, height=420)
 
 
@@ -147,7 +150,17 @@ def changes(outcomes: Sequence[Outcome]) -> Figure | None:
     figure.update_xaxes(title="change, better to the right", ticksuffix=" %", zeroline=False)
     figure.update_xaxes(range=[min(*ends, -regression) - pad, max(*ends, win) + pad])
     figure.update_yaxes(type="category", categoryorder="array", categoryarray=names[::-1], showgrid=False)
+    # The uppermost verdict's name needs room too.
+    figure.update_yaxes(range=[-0.6, len(names) - 0.4])
     return _plain(figure, height=110 + 56 * len(names))
+
+
+def _log_ticks(low: float, high: float) -> list[float]:
+    """1, 2, 5, 10, ... from the last one not above ``low`` to the first one not below ``high``."""
+    series = [digit * 10.0**power for power in range(-3, 10) for digit in (1, 2, 5)]
+    first = max(position for position, tick in enumerate(series) if tick <= max(low, series[0]))
+    last = min(position for position, tick in enumerate(series) if tick >= min(high, series[-1]))
+    return series[first : last + 1]
 
 
 def _percent(effect: float) -> float:

@@ -173,6 +173,11 @@ def test_the_sweep_leaves_a_gap_where_the_baseline_is_not_comparable() -> None:
     assert reference["marker"]["symbol"][:2] == ["square-open", "square-open"]
     assert reference["error_y"]["array"][5] > 0
     assert figure["layout"]["xaxis"]["type"] == "log"
+    axis = figure["layout"]["yaxis"]
+    # From below the lowest (c=1) to above the highest, each with its whole number.
+    assert float(axis["ticktext"][0]) <= CUTLASS[1]
+    assert float(axis["ticktext"][-1]) >= CUTLASS[1024]
+    assert [float(text) for text in axis["ticktext"]] == axis["tickvals"] == sorted(axis["tickvals"])
 
 
 def test_one_concurrency_is_no_sweep() -> None:

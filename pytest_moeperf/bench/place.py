@@ -14,7 +14,7 @@ from pytest_moeperf.engines.sglang import on_cpu
 from pytest_moeperf.environment import read_environment, read_model
 from pytest_moeperf.model.environment import EnvironmentFacts
 from pytest_moeperf.model.run import Plain
-from pytest_moeperf.model.spec import ServerSpec
+from pytest_moeperf.model.spec import NO_MODEL, ServerSpec
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,7 +61,7 @@ class Place:
     def model_name(self) -> str:
         """What baselines are filed under."""
         name = self.spec.model.rstrip("/")
-        return (Path(name).name if Path(name).is_absolute() else name) or "none"
+        return (Path(name).name if Path(name).is_absolute() else name) or NO_MODEL
 
     @cached_property
     def model(self) -> dict[str, Plain]:

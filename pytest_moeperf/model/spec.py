@@ -5,6 +5,10 @@ from __future__ import annotations
 import hashlib
 import json
 from dataclasses import asdict, dataclass, field
+from typing import Final
+
+NO_MODEL: Final = "none"
+"""Names the model of a server for which none is configured."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -10,6 +10,7 @@ from pytest_moeperf.model.baseline import Baseline
 from pytest_moeperf.model.codec import from_plain, to_plain
 from pytest_moeperf.model.secrets import scrub_secrets
 from pytest_moeperf.model.settings import Settings
+from pytest_moeperf.model.spec import NO_MODEL
 from pytest_moeperf.model.verdict import SEVERITY, BoundResult, Outcome, Verdict
 from pytest_moeperf.model.workload import Cell
 from pytest_moeperf.reporting.figures import Change, change_of, deciding_result, measured_throughput, metric_label
@@ -50,7 +51,8 @@ class Heading:
     @property
     def place(self) -> str:
         """Hardware, model, engine. The simulated engine is always named: its figures are no measurement of a GPU."""
-        return ", ".join(part for part in (self.hardware, self.model, self.engine) if part)
+        parts = (self.hardware, self.model if self.model != NO_MODEL else "", self.engine)
+        return ", ".join(dict.fromkeys(part for part in parts if part))
 
     @property
     def cost(self) -> str:

@@ -26,8 +26,7 @@ def test_record_pass_and_regress(suite: SimulatedSuite) -> None:
         "    pytest -m perf --backend=fast -q --update-baselines \\\n"
         "      -k 'test_decode[fast-1]'\n"
         "=================================== moeperf ====================================\n"
-        "moeperf  fast held against its own baseline | simulated, none, simulated\n"
-        "         1 launch, # s\n"
+        "moeperf  fast held against its own baseline | simulated | 1 launch, # s\n"
         "cell       baseline  measured   change [CI]  verdict      launches  ceiling\n"
         "c=1 16/32  -         # tok/s  -            NO_BASELINE  1"
     )
@@ -36,8 +35,7 @@ def test_record_pass_and_regress(suite: SimulatedSuite) -> None:
     assert recorded.code == 0, recorded.raw
     assert recorded.section("== moeperf ==", "2 passed") == (
         "=================================== moeperf ====================================\n"
-        "moeperf  fast held against its own baseline | simulated, none, simulated\n"
-        "         1 launch, # s\n"
+        "moeperf  fast held against its own baseline | simulated | 1 launch, # s\n"
         "cell        baseline   measured    change [CI]   verdict    launches   ceiling\n"
         "c=1 16/32   -          # tok/s   -             recorded   1\n"
         "c=2 16/32   -          387         -             recorded   1\n"

@@ -167,6 +167,10 @@ Screened only."""
             Heading(engine="attached", candidates=("a", "b"), reference="a"),
             ["moeperf  a, b held against a | attached"],
         ),
+        (
+            Heading(engine="simulated", model="none", hardware="simulated", candidates=("a",)),
+            ["moeperf  a held against its own baseline | simulated"],
+        ),
     ],
 )
 def test_the_heading(given: Heading, expected: list[str]) -> None:

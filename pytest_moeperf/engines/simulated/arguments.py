@@ -132,6 +132,11 @@ def parse_command_line(argv: Sequence[str]) -> CommandLine:
 
 
 class _RaisingParser(argparse.ArgumentParser):
+    """Never ends the process: nor does it know ``--help``, which would end it as a success."""
+
+    def __init__(self, **given: Any) -> None:
+        super().__init__(**given, add_help=False)
+
     def error(self, message: str) -> NoReturn:
         raise ValueError(message)
 

@@ -7,6 +7,7 @@ import shutil
 import time
 from collections.abc import Sequence
 from datetime import UTC, datetime
+from functools import cached_property
 from pathlib import Path
 
 import pytest
@@ -82,7 +83,9 @@ class Telling:
         folder = Path(self._settings.root) / JOURNAL_FOLDER
         return {path: path.read_text(encoding="utf-8") for path in sorted(folder.glob("*.jsonl"))}
 
+    @cached_property
     def view(self) -> View:
+        """Everything that is told. Not before the last outcome is in."""
         settings = self._settings
         first = self._outcomes[0].session if self._outcomes else {}
         launches = {run.launch.id for outcome in self._outcomes for run in outcome.runs}
@@ -117,7 +120,7 @@ class Telling:
         if self._outcomes:
             reporter.write_sep("=", "moeperf")
             width = min(shutil.get_terminal_size().columns, MAX_WIDTH)
-            for line in table_lines(self.view(), width=width, color=reporter.hasmarkup, findings=False):
+            for line in table_lines(self.view, width=width, color=reporter.hasmarkup, findings=False):
                 reporter.write_line(line)
             if self._written:
                 reporter.write_line(f"Report: {', '.join(str(path) for path in self._written)}")
@@ -135,7 +138,7 @@ class Telling:
 
     def _write_reports(self) -> None:
         """The verdicts stand whatever happens here; that something could not be written down must not go unseen."""
-        view = self.view()
+        view = self.view
         if self._settings.report_dir:
             self._write_to(Path(self._settings.root) / self._settings.report_dir, view)
         summary = os.environ.get("GITHUB_STEP_SUMMARY")
@@ -170,4 +173,4 @@ class Telling:
         from pytest_moeperf.reporting.github import annotation_lines
 
         warn = self._settings.gate.inconclusive == "warn"
-        return annotation_lines(self.view(), locations=self._locations, warn=warn)
+        return annotation_lines(self.view, locations=self._locations, warn=warn)

@@ -188,9 +188,8 @@ class Chaos:
         stored = self._stored_runs()
         # The journal goes when all verdicts are out; a comparison stores nothing.
         compared = set() if recording else {cell for cell in told if f"moeperf  {cell}: " in output}
-        safe = compared | {
-            cell for cell in told if kept[cell] or stored[cell] > stored_before[cell]
-        }  # a superset of runs
+        # Stored ids are sets: more of them than before.
+        safe = compared | {cell for cell in told if kept[cell] or stored[cell] > stored_before[cell]}
         *finished, last = told
         lost = sum(told[cell] for cell in finished if cell not in safe)
         return lost, 0 if last in safe else told[last]

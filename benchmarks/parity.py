@@ -47,6 +47,7 @@ CPU_VARIABLES = {"SGLANG_USE_CPU_ENGINE": "1", "HF_HUB_OFFLINE": "1", "OMP_NUM_T
 SMALL = 0.02
 NOISY = 0.10
 
+WITH_SHARE = "ttft_ms_p50 + share"
 DIFFERENCES = {
     "out_tps": "theirs divides by the time until /server_info has answered after the run; ours ends at the last token",
     "ttft_ms": "theirs holds the TCP connect of a new connection for each request, and the client's own delay",
@@ -57,8 +58,8 @@ DIFFERENCES = {
     "prompt_tokens": "must be equal",
     "ttft_ms_p50": "as ttft_ms; on a busy host a few requests make the mean",
     "tpot_ms_p50": "as tpot_ms",
+    WITH_SHARE: "ours with their client's own share",
 }
-WITH_SHARE = "ttft_ms_p50 + share"
 THEIR_KEYS = {
     "out_tps": "output_throughput",
     "ttft_ms": "mean_ttft_ms",
@@ -115,14 +116,9 @@ def run_theirs(
     return {name: float(record[key]) for name, key in THEIR_KEYS.items()}
 
 
-def compare(pairs: Sequence[tuple[dict[str, float], dict[str, float]]], share_ms: float) -> dict[str, dict[str, Any]]:
+def compare(pairs: Sequence[tuple[dict[str, float], dict[str, float]]]) -> dict[str, dict[str, Any]]:
     table: dict[str, dict[str, Any]] = {}
-    shared = [
-        ({**mine, WITH_SHARE: mine["ttft_ms_p50"] + share_ms}, {**other, WITH_SHARE: other["ttft_ms_p50"]})
-        for mine, other in pairs
-    ]
-    pairs, reasons = shared, {**DIFFERENCES, WITH_SHARE: f"with their client's own {share_ms:.2f} ms"}
-    for name, why in reasons.items():
+    for name, why in DIFFERENCES.items():
         ours, theirs = [mine[name] for mine, _ in pairs], [other[name] for _, other in pairs]
         ratios = [math.log(a / b) for a, b in zip(ours, theirs, strict=True)]
         mean = statistics.fmean(ratios)
@@ -141,23 +137,42 @@ def compare(pairs: Sequence[tuple[dict[str, float], dict[str, float]]], share_ms
     return table
 
 
-@contextlib.contextmanager
-def cpu_server(python: str, model: str) -> Iterator[str]:
+def cpu_server(python: str, model: str) -> contextlib.AbstractContextManager[str]:
     """The real SGLang on the CPU, as the end-to-end tests run it."""
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
     command = [
         *(python, "-m", "sglang.launch_server", "--model-path", model, "--load-format", "dummy", "--device", "cpu"),
-        *("--host", "127.0.0.1", "--port", str(port), "--max-total-tokens", "20000", "--disable-radix-cache"),
+        *("--max-total-tokens", "20000", "--disable-radix-cache"),
         *("--random-seed", "1", "--grammar-backend", "none", "--skip-server-warmup"),
     ]
+    return serving(command, env=CPU_VARIABLES, start_timeout_s=300)
+
+
+def simulated_server(model: str) -> contextlib.AbstractContextManager[str]:
+    """A server whose TTFT is the same for every request."""
+    quiet = [f"--{part}-sd=0" for part in ("session", "launch", "run", "step")]
+    command = [
+        *(sys.executable, "-m", "pytest_moeperf.engines.simulated", "--profile=triton", "--model-path", model),
+        *("--disable-radix-cache", "--log-level=warning", *quiet),
+    ]
+    return serving(command, env={}, start_timeout_s=60)
+
+
+@contextlib.contextmanager
+def serving(command: Sequence[str], *, env: dict[str, str], start_timeout_s: float) -> Iterator[str]:
+    """The URL of a server of this command, once it answers."""
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
     with tempfile.NamedTemporaryFile(prefix="parity-server-", suffix=".log") as log:
         server = subprocess.Popen(
-            command, env={**os.environ, **CPU_VARIABLES}, stdout=log, stderr=subprocess.STDOUT, start_new_session=True
+            [*command, "--host", "127.0.0.1", "--port", str(port)],
+            env={**os.environ, **env},
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
         )
         url = f"http://127.0.0.1:{port}"
         try:
-            give_up_at = time.monotonic() + 300
+            give_up_at = time.monotonic() + start_timeout_s
             while not answers(f"{url}/health"):
                 if server.poll() is not None or time.monotonic() > give_up_at:
                     sys.exit(f"the server did not start:\n{Path(log.name).read_text()[-3000:]}")
@@ -181,30 +196,6 @@ def flush_cache(url: str) -> None:
     """Both arms get the same prompts, and neither may find the other's in the cache."""
     with urllib.request.urlopen(f"{url}/flush_cache", data=b"", timeout=60) as reply:  # noqa: S310 (our own server)
         reply.read()
-
-
-@contextlib.contextmanager
-def simulated_server(model: str) -> Iterator[str]:
-    """A server whose TTFT is the same for every request."""
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
-    quiet = [f"--{part}-sd=0" for part in ("session", "launch", "run", "step")]
-    command = [
-        *(sys.executable, "-m", "pytest_moeperf.engines.simulated", "--profile=triton", "--port", str(port)),
-        *("--model-path", model, "--disable-radix-cache", "--log-level=warning", *quiet),
-    ]
-    server = subprocess.Popen(command, stdout=subprocess.DEVNULL)
-    url = f"http://127.0.0.1:{port}"
-    try:
-        give_up_at = time.monotonic() + 60
-        while not answers(f"{url}/health"):
-            if server.poll() is not None or time.monotonic() > give_up_at:
-                sys.exit("the simulated server did not start")
-            time.sleep(0.1)
-        yield url
-    finally:
-        server.kill()
-        server.wait()
 
 
 def client_share_ms(workload: Workload, *, python: str, tokenizer: str, vocab_size: int) -> float:
@@ -238,7 +229,10 @@ def measure(
             ours = run_ours(url, workload, prompts)
             theirs = run_theirs(url, workload, prompts, python=python, tokenizer=tokenizer)
         measured.append((ours, theirs))
-    return compare(measured, share_ms)
+    print(f"their client's own share of a TTFT: {share_ms:.2f} ms")
+    for ours, theirs in measured:
+        ours[WITH_SHARE], theirs[WITH_SHARE] = ours["ttft_ms_p50"] + share_ms, theirs["ttft_ms_p50"]
+    return compare(measured)
 
 
 def main() -> None:

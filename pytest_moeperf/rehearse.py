@@ -13,6 +13,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 
+from pytest_moeperf.bench.warmup import WARM_UP_RUNS
 from pytest_moeperf.campaign import Campaign
 from pytest_moeperf.gate.verify import SANITY_CHECK
 from pytest_moeperf.model.baseline import Baseline, BaselineMatch, StoredRun
@@ -152,7 +153,7 @@ class RehearsalBench:
 
     def expected_measuring_s(self, cell: Cell, *, runs: int) -> float:
         del cell
-        return self.run_s * (runs + 1)
+        return self.run_s * (runs + WARM_UP_RUNS)
 
 
 @dataclass(slots=True)
@@ -162,7 +163,7 @@ class _Server:
     level: float
 
     def measure(self, cell: Cell, *, runs: int) -> Sequence[Run]:
-        self.bench.now_s += self.bench.run_s  # the warm-up run, which nobody looks at
+        self.bench.now_s += self.bench.run_s * WARM_UP_RUNS  # which nobody looks at
         return [
             Run(
                 id=f"{self.launch.id}/{index}",

@@ -24,7 +24,7 @@ from pytest_moeperf.model.server import (
     ServerRecord,
 )
 from pytest_moeperf.servers import launch_folder, proctree
-from pytest_moeperf.servers.link import GuardianLink, HolderIdentity, end_orphans, guardian_of
+from pytest_moeperf.servers.link import GuardianLink, HolderIdentity, end_orphans, wait_for_death
 from pytest_moeperf.servers.ports import free_port
 from pytest_moeperf.servers.private_files import create_private, read_private
 from pytest_moeperf.servers.problems import RuntimeFolderError
@@ -32,7 +32,6 @@ from pytest_moeperf.servers.runtime import RUNTIME_VARIABLE
 from pytest_moeperf.servers.wire import Line, LineClosedError
 
 _START_REPLY_S = 60.0
-_DEATH_S = 5.0
 
 
 def launch(plan: LaunchPlan, *, root: Path, port: int, holder: HolderIdentity, exclusive: bool) -> GuardianLink:
@@ -115,8 +114,7 @@ def _clean_up(launch_id: str, folder: Path) -> None:
     """After a guardian that was killed before it answered: it may have started the server, and written its record."""
     with contextlib.suppress(OSError, ValueError):
         record = ServerRecord.from_dict(json.loads(read_private(folder / launch_folder.RECORD_NAME)))
-        # Its socket was closed some time before it is gone, and only a dead guardian has orphans.
-        proctree.wait_gone(guardian_of(record), timeout_s=_DEATH_S)
+        wait_for_death(record)  # only a dead guardian has orphans
     end_orphans(launch_id)
     launch_folder.remove_all_but_logs(folder)
 

@@ -73,7 +73,7 @@ class GuardianLink:
             self._ask({"op": "stop", "label": label, "unless_held": False}, timeout_s=self._end_timeout_s)
             wait_for_end(self._line, self.record, timeout_s=self._end_timeout_s)
         except LineClosedError:
-            self._wait_for_death()
+            wait_for_death(self.record)
         self._finish()
 
     def release(self) -> None:
@@ -83,12 +83,8 @@ class GuardianLink:
             if self._ask({"op": "release"}, timeout_s=self._end_timeout_s)["ends"]:
                 wait_for_end(self._line, self.record, timeout_s=self._end_timeout_s)
         except LineClosedError:
-            self._wait_for_death()
+            wait_for_death(self.record)
         self._finish()
-
-    def _wait_for_death(self) -> None:
-        """A killed process closes its sockets some time before it is gone."""
-        proctree.wait_gone(guardian_of(self.record), timeout_s=_DEATH_S)
 
     def _finish(self) -> None:
         self._line.close()
@@ -204,6 +200,11 @@ class _GuardianWatch:
             os.close(pidfd)
         if not proctree.is_alive(self._guardian):
             end_orphans(self._launch_id)
+
+
+def wait_for_death(record: ServerRecord) -> None:
+    """After a guardian closed its line without a word: a killed process does so some time before it is gone."""
+    proctree.wait_gone(guardian_of(record), timeout_s=_DEATH_S)
 
 
 def process_of(record: ServerRecord) -> Process:

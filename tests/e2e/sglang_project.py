@@ -99,22 +99,25 @@ class SglangProject:
             return False
 
 
+def make_project(folder: Path, *, python: str) -> SglangProject:
+    """``examples/sglang_cpu``, with its links and its model as its page says to make them."""
+    project = _copied(EXAMPLE, folder)
+    (project.folder / "engine").symlink_to(Path(python).parent.parent)
+    tiny_moe.make_tiny_moe(project.folder / "tiny-moe")
+    return project
+
+
 def make_gpu_project(folder: Path) -> SglangProject:
-    """Copy ``examples/h200`` likewise; its engine is that of the interpreter that runs pytest."""
-    project = SglangProject(folder=folder / "project", runtime=folder / "runtime")
-    shutil.copytree(GPU_EXAMPLE, project.folder, ignore=shutil.ignore_patterns("moe-64x8", "baselines", "__pycache__"))
-    project.runtime.mkdir(mode=0o700)
+    """``examples/h200`` likewise; its engine is that of the interpreter that runs pytest."""
+    project = _copied(GPU_EXAMPLE, folder)
     tiny_moe.make_tiny_moe(project.folder / "moe-64x8", preset="h200")
     return project
 
 
-def make_project(folder: Path, *, python: str) -> SglangProject:
-    """Copy the example to ``folder / "project"``, with its links and its model as its page says to make them."""
+def _copied(example: Path, folder: Path) -> SglangProject:
+    """The example as it is in a clean clone, and no baselines."""
     project = SglangProject(folder=folder / "project", runtime=folder / "runtime")
-    shutil.copytree(
-        EXAMPLE, project.folder, ignore=shutil.ignore_patterns("engine", "tiny-moe", "baselines", "__pycache__")
-    )
+    made_later = ("engine", "tiny-moe", "moe-64x8*", "baselines", "__pycache__")
+    shutil.copytree(example, project.folder, ignore=shutil.ignore_patterns(*made_later))
     project.runtime.mkdir(mode=0o700)
-    (project.folder / "engine").symlink_to(Path(python).parent.parent)
-    tiny_moe.make_tiny_moe(project.folder / "tiny-moe")
     return project

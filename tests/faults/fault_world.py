@@ -47,6 +47,18 @@ def test_decode(moeperf, concurrency):
     moeperf.measure()
 """
 
+
+def fake_gpus(count: int) -> str:
+    """A ``conftest.py`` under which the simulated engine takes GPUs, that only NVML's list knows."""
+    return f"""\
+from pytest_moeperf.bench import place
+from pytest_moeperf.bench.devices import Gpu
+
+place.WITHOUT_GPU = frozenset()
+place.gpus_of_this_host = lambda: tuple(Gpu(index=i, uuid=f"GPU-{{i}}", name="fake") for i in range({count}))
+"""
+
+
 QUIET = 'args = ["--profile=triton", "--time-scale={scale}", "--run-sd=0", "--launch-sd=0", "--session-sd=0"]'
 
 

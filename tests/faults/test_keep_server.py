@@ -7,23 +7,15 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from fault_world import World, cleaned_up
+from fault_world import World, cleaned_up, fake_gpus
 
 from pytest_moeperf.servers.registry import list_servers, stop_server
-
-TWO_GPUS = """\
-from pytest_moeperf.bench import place
-from pytest_moeperf.bench.devices import Gpu
-
-place.WITHOUT_GPU = frozenset()
-place.gpus_of_this_host = lambda: tuple(Gpu(index=i, uuid=f"GPU-{i}", name="fake") for i in range(2))
-"""
 
 
 @pytest.fixture
 def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
     config = 'tensor_parallel = 2\n[backends.one]\n[backends.two]\nargs = ["--time-scale=6"]\n'
-    made = World(tmp_path / "suite", config=config, conftest=TWO_GPUS)
+    made = World(tmp_path / "suite", config=config, conftest=fake_gpus(2))
     for name, value in made.environment().items():
         monkeypatch.setenv(name, value)
     yield made

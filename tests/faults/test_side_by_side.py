@@ -7,23 +7,15 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from fault_world import World, cleaned_up, eventually, running_requests
+from fault_world import World, cleaned_up, eventually, fake_gpus, running_requests
 
 pytest.importorskip("xdist")
-
-FOUR_GPUS = """\
-from pytest_moeperf.bench import place
-from pytest_moeperf.bench.devices import Gpu
-
-place.WITHOUT_GPU = frozenset()
-place.gpus_of_this_host = lambda: tuple(Gpu(index=i, uuid=f"GPU-{i}", name="fake") for i in range(4))
-"""
 
 
 @pytest.fixture
 def world(tmp_path: Path) -> Iterator[World]:
     config = "tensor_parallel = 2\n[backends.one]\n[backends.two]\n"
-    made = World(tmp_path / "suite", config=config, conftest=FOUR_GPUS, scale=4.0)
+    made = World(tmp_path / "suite", config=config, conftest=fake_gpus(4), scale=4.0)
     yield made
     with cleaned_up(made):
         made.assert_nothing_is_left()

@@ -17,6 +17,8 @@ with contextlib.suppress(ImportError):
 
     # How long an example takes says something of the machine, which others use too, and nothing of the code.
     settings.register_profile("shared", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+    # pytest tests/unit --hypothesis-profile=deep
+    settings.register_profile("deep", settings.get_profile("shared"), max_examples=3000)
     settings.load_profile("shared")
 
 REQUIRE_SGLANG = "MOEPERF_REQUIRE_SGLANG"

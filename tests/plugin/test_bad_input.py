@@ -53,6 +53,25 @@ def test_a_flag_that_only_the_hook_adds(suite: SimulatedSuite, own_runtime_folde
     assert "args: slow: the engine 'simulated' refuses" in refused(suite, own_runtime_folder, "--perf-reference=slow")
 
 
+def test_help_among_the_flags_ends_nothing_in_silence(suite: SimulatedSuite, own_runtime_folder: Path) -> None:
+    suite.pytester.makeconftest(HOOK.format('dataclasses.replace(spec, args=(*spec.args, "--help"))'))
+    assert "the engine 'simulated' refuses them: unrecognized arguments: --help" in refused(suite, own_runtime_folder)
+
+
+def test_the_hook_changes_both_arms_of_what_is_launched(suite: SimulatedSuite) -> None:
+    suite.pytester.makeconftest(HOOK.format('dataclasses.replace(spec, args=(*spec.args, "--log-level=error"))'))
+    plan = suite.run("--perf-plan", "--perf-reference=slow", "-k", "fast-1")
+    assert plan.code == 0, plan.raw
+    candidate, reference = (
+        next(line for line in plan.raw.splitlines() if line.startswith(f"  {arm}  "))
+        for arm in ("candidate", "reference")
+    )
+    assert "fast_profile.toml" in candidate
+    assert "slow_profile.toml" in reference
+    assert "--log-level=error" in candidate
+    assert "--log-level=error" in reference
+
+
 def test_a_hook_that_returns_something_else(suite: SimulatedSuite, own_runtime_folder: Path) -> None:
     suite.pytester.makeconftest(HOOK.format("spec.args"))
     text = refused(suite, own_runtime_folder)

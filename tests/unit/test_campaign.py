@@ -325,12 +325,49 @@ def test_a_budget_for_the_screen_alone_stops_before_the_first_block() -> None:
     assert any("4 more launches would take about" in reason for reason in decision.reasons)
 
 
+@pytest.mark.parametrize(("reference", "option"), [(True, "--perf-mode=confirm"), (False, "--perf-reference=BACKEND")])
+def test_the_way_to_a_head_to_head_is_the_one_that_is_missing(reference: bool, option: str) -> None:
+    blocking = Difference(field="workload.num_prompts", baseline="40", here="256", blocking=True)
+    bench = ScriptedBench(stored={64: stored(4, 2)}, differences=(blocking,), can_launch_reference=reference)
+    decision = run_one(bench, GateSettings(mode="screen")).decision
+    assert decision.verdict is Verdict.INCOMPARABLE
+    (step,) = [step for step in decision.next_steps if "head to head" in step]
+    assert option in step
+
+
 class Pessimist(ScriptedBench):
     """Its store is empty or old: it expects a hundred times what runs take."""
 
     def expected_measuring_s(self, cell: Cell, *, runs: int) -> float:
         del cell
         return 1000.0 * runs
+
+
+class SlowToExpect(ScriptedBench):
+    """Likewise of launches; the server says how long it took."""
+
+    def expected_launch_s(self, arm: str) -> float:
+        del arm
+        return 1000.0
+
+    @contextmanager
+    def launch(self, arm: str, *, fresh: bool) -> Iterator[ScriptedServer]:
+        with super().launch(arm, fresh=fresh) as server:
+            server.launch = replace(server.launch, start_s=60.0)
+            yield server
+
+
+def test_a_launch_that_was_seen_counts_more_than_one_that_was_expected() -> None:
+    events: list[CampaignEvent] = []
+    bench = SlowToExpect(change={64: math.log(0.8)}, stored={64: stored(4, 2)}, can_launch_reference=True)
+    campaign = Campaign([plan_of()], bench=bench, settings=GateSettings(), on_event=events.append, clock=bench.clock)
+    campaign.run()
+    screen, *pairs = [event for event in events if event.kind == "launch"]
+    assert screen.left_s == 1000.0 + 3 * 10.0
+    assert len(pairs) == 4
+    # Of a block's four launches, two candidates were seen before; a reference is, from the first one on.
+    assert pairs[0].left_s == 2 * 60.0 + 2 * 1000.0 + 4 * 3 * 10.0
+    assert pairs[-1].left_s == 60.0 + 3 * 10.0
 
 
 def test_what_was_seen_here_counts_more_than_what_was_expected() -> None:

@@ -295,6 +295,17 @@ def test_what_ordinary_events_say_of_the_prompt_is_kept() -> None:
     assert _outcome(reply)[:2] == ([1, 1, 1, 1], (4, 3, 1, "length", 2))
 
 
+def test_ordinary_events_after_done_are_refused_in_the_short_way_too() -> None:
+    body = b'data: {"meta_info":{"completion_tokens":%d,"prompt_tokens":3}}\n\n'
+    bodies = [body % 1, b"data: [DONE]\n\n", body % 2, body % 3, body % 4]
+    reads = [HEAD, *(b"%x\r\n%s\r\n" % (len(body), body) for body in bodies)]
+    reply = Reply("sglang")
+    reply.feed_all(range(3), reads[:3])
+    reply.feed_all(range(3, len(reads)), reads[3:])  # nothing but ordinary events
+    assert reply.event_tokens.tolist() == [1]
+    assert str(reply.error).startswith("protocol: an event after [DONE]")
+
+
 @given(st.lists(_EVENTS, max_size=12), st.data())
 def test_the_short_ways_do_what_the_parsers_do(events: list[tuple[str, int]], data: st.DataObject) -> None:
     """A chunk a read, many reads at once, against the same bytes one at a time."""

@@ -11,6 +11,7 @@ from reporting_samples import COMMAND, above_limit, equivalent, no_baseline, sam
 from pytest_moeperf.model.run import Evidence
 from pytest_moeperf.model.verdict import Outcome, Verdict
 from pytest_moeperf.reporting.terminal import failure_text
+from pytest_moeperf.reporting.text import fill
 from pytest_moeperf.reporting.wording import ran_text
 from pytest_moeperf.verdicts import bound_result
 
@@ -265,3 +266,28 @@ def test_fields_that_the_gate_names_are_not_listed_again() -> None:
     text = failure_text(replace(outcome, decision=replace(outcome.decision, reasons=reasons)))
     assert text.count("number of prompts in a run") == 1
     assert text.count("6.8.0 in the baseline, 6.14.11 here.") == 1
+
+
+@pytest.mark.parametrize(
+    ("command", "step", "expected"),
+    [
+        (
+            "pytest -m perf --perf-report=old examples",
+            "{pytest} --perf-report=DIR",
+            "pytest -m perf examples --perf-report=DIR",
+        ),
+        ("pytest --perf-report old examples", "{pytest} --perf-report=DIR", "pytest examples --perf-report=DIR"),
+        (
+            "pytest --update-baselines examples",
+            "{pytest} --update-baselines",
+            "pytest examples --update-baselines",
+        ),
+        (
+            "pytest -m 'perf and smoke' examples",
+            "{pytest} --perf-continue",
+            "pytest -m 'perf and smoke' examples --perf-continue",
+        ),
+    ],
+)
+def test_what_a_step_gives_anew_is_not_given_twice(command: str, step: str, expected: str) -> None:
+    assert fill(step, node_id="t.py::test_a", pytest_command=command) == expected

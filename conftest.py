@@ -21,8 +21,16 @@ with contextlib.suppress(ImportError):
     settings.register_profile("deep", settings.get_profile("shared"), max_examples=3000)
     settings.load_profile("shared")
 
+TEST_TIMEOUT_S = 300.0
 REQUIRE_SGLANG = "MOEPERF_REQUIRE_SGLANG"
 REQUIRE_GPU = "MOEPERF_REQUIRE_GPU"
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_configure(config: pytest.Config) -> None:
+    # Not in pyproject.toml: where the examples run without the development extras, it would be an unknown option.
+    if config.pluginmanager.hasplugin("timeout") and config.option.timeout is None:
+        config.option.timeout = TEST_TIMEOUT_S
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

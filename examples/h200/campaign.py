@@ -68,7 +68,7 @@ def run(name: str, out: Path) -> None:
     folder = out / name
     command = [
         *(sys.executable, "-m", "pytest", "-p", "pytest_moeperf.plugin", "-p", "no:cacheprovider"),
-        *("-o", "filterwarnings=default", "-o", "timeout=0", "-m", "perf", f"--perf-report={folder}"),
+        *("-o", "filterwarnings=default", "-p", "no:timeout", "-m", "perf", f"--perf-report={folder}"),
         *step.arguments,
         str(HERE),
     ]

@@ -94,26 +94,51 @@ def run_ours(url: str, workload: Workload, prompts: Sequence[Sequence[int]]) -> 
     }
 
 
-def run_theirs(
-    url: str, workload: Workload, prompts: Sequence[Sequence[int]], *, python: str, tokenizer: str
-) -> dict[str, float]:
-    flush_cache(url)
-    with tempfile.TemporaryDirectory() as folder:
-        prompts_file, output = Path(folder, "prompts.json"), Path(folder, "out.jsonl")
-        prompts_file.write_text(json.dumps(prompts))
-        command = [
-            *(python, "-W", "ignore", str(PEER), str(prompts_file), str(workload.output_len), "--backend", "sglang"),
-            *("--base-url", url, "--dataset-name", "random-ids", "--tokenize-prompt", "--disable-tqdm"),
-            *("--num-prompts", str(workload.num_prompts), "--max-concurrency", str(workload.concurrency)),
-            *("--model", tokenizer, "--tokenizer", tokenizer, "--output-file", str(output)),
-        ]
-        done = subprocess.run(
-            command, env={**os.environ, **CPU_VARIABLES}, capture_output=True, text=True, timeout=900, check=False
+class Theirs:
+    """sglang.bench_serving, in a process of its own that stays: importing it takes longer than a run."""
+
+    def __init__(self, *, python: str, tokenizer: str) -> None:
+        self._tokenizer = tokenizer
+        self._said = tempfile.NamedTemporaryFile(prefix="parity-peer-", suffix=".log")  # noqa: SIM115 (closed below)
+        self._process = subprocess.Popen(
+            [python, "-W", "ignore", str(PEER)],
+            env={**os.environ, **CPU_VARIABLES},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._said,
+            text=True,
         )
-        if done.returncode or not output.exists():
-            sys.exit(f"sglang.bench_serving failed:\n{done.stdout[-2000:]}\n{done.stderr[-2000:]}")
-        record = json.loads(output.read_text().splitlines()[-1])
-    return {name: float(record[key]) for name, key in THEIR_KEYS.items()}
+
+    def __enter__(self) -> Theirs:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._process.kill()
+        self._process.communicate()
+        self._said.close()
+
+    def run(self, url: str, workload: Workload, prompts: Sequence[Sequence[int]]) -> dict[str, float]:
+        assert self._process.stdin
+        assert self._process.stdout
+        flush_cache(url)
+        with tempfile.TemporaryDirectory() as folder:
+            prompts_file, output = Path(folder, "prompts.json"), Path(folder, "out.jsonl")
+            prompts_file.write_text(json.dumps(prompts))
+            arguments = [
+                *("--backend", "sglang", "--base-url", url, "--dataset-name", "random-ids", "--tokenize-prompt"),
+                *("--num-prompts", str(workload.num_prompts), "--max-concurrency", str(workload.concurrency)),
+                *("--model", self._tokenizer, "--tokenizer", self._tokenizer, "--output-file", str(output)),
+                "--disable-tqdm",
+            ]
+            job = {"prompts": str(prompts_file), "output_len": workload.output_len, "arguments": arguments}
+            # A peer that has ended says why in its log.
+            with contextlib.suppress(BrokenPipeError):
+                self._process.stdin.write(json.dumps(job) + "\n")
+                self._process.stdin.flush()
+            if self._process.stdout.readline() != "done\n" or not output.exists():
+                sys.exit(f"sglang.bench_serving failed:\n{Path(self._said.name).read_text()[-3000:]}")
+            record = json.loads(output.read_text().splitlines()[-1])
+        return {name: float(record[key]) for name, key in THEIR_KEYS.items()}
 
 
 def compare(pairs: Sequence[tuple[dict[str, float], dict[str, float]]]) -> dict[str, dict[str, Any]]:
@@ -198,36 +223,36 @@ def flush_cache(url: str) -> None:
         reply.read()
 
 
-def client_share_ms(workload: Workload, *, python: str, tokenizer: str, vocab_size: int) -> float:
+def client_share_ms(workload: Workload, peer: Theirs, *, tokenizer: str, vocab_size: int) -> float:
     """How much later than ours their client sees the first token of a request that nothing else delays."""
     alone = replace(workload, concurrency=1, num_prompts=32)
     found = []
     with simulated_server(tokenizer) as url:
         for number in range(4):
             prompts = make_prompts(alone, run_key=f"share {number}", vocab_size=vocab_size)
-            theirs = run_theirs(url, alone, prompts, python=python, tokenizer=tokenizer)
+            theirs = peer.run(url, alone, prompts)
             found.append(theirs["ttft_ms_p50"] - run_ours(url, alone, prompts)["ttft_ms_p50"])
     return statistics.median(found)
 
 
 def measure(
-    url: str, workload: Workload, *, pairs: int, python: str, tokenizer: str, vocab_size: int
+    url: str, workload: Workload, peer: Theirs, *, pairs: int, tokenizer: str, vocab_size: int
 ) -> dict[str, dict[str, Any]]:
     def prompts_of(key: str) -> list[list[int]]:
         return make_prompts(workload, run_key=key, vocab_size=vocab_size)
 
-    share_ms = client_share_ms(workload, python=python, tokenizer=tokenizer, vocab_size=vocab_size)
+    share_ms = client_share_ms(workload, peer, tokenizer=tokenizer, vocab_size=vocab_size)
     run_ours(url, workload, prompts_of("warm-up"))
-    run_theirs(url, workload, prompts_of("warm-up"), python=python, tokenizer=tokenizer)
+    peer.run(url, workload, prompts_of("warm-up"))
     measured = []
     for number in range(pairs):
         prompts = prompts_of(f"pair {number}")
         if number % 2:
-            theirs = run_theirs(url, workload, prompts, python=python, tokenizer=tokenizer)
+            theirs = peer.run(url, workload, prompts)
             ours = run_ours(url, workload, prompts)
         else:
             ours = run_ours(url, workload, prompts)
-            theirs = run_theirs(url, workload, prompts, python=python, tokenizer=tokenizer)
+            theirs = peer.run(url, workload, prompts)
         measured.append((ours, theirs))
     print(f"their client's own share of a TTFT: {share_ms:.2f} ms")
     for ours, theirs in measured:
@@ -268,8 +293,8 @@ def main() -> None:
         table = measure(
             url,
             workload,
+            stack.enter_context(Theirs(python=python, tokenizer=tokenizer or "")),
             pairs=arguments.pairs,
-            python=python,
             tokenizer=tokenizer or "",
             vocab_size=arguments.vocab_size,
         )

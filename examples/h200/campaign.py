@@ -1,16 +1,24 @@
 """Everything that docs/on-h200.md shows, in one go: ``python examples/h200/campaign.py OUT STEP [STEP ...]``.
 
 Each step is one pytest command; its output, its report and the baselines after it are kept in OUT. A step whose verdict
-is not the expected one is told and does not stop the next.
+is not the expected one is told and does not stop the next. ``one_server`` is no pytest command: it measures what
+``/slow_down`` really costs, which the steps ``slow2``, ``slow5`` and ``slow10`` need, and compares the instrument with
+sglang.bench_serving.
 """
 
 from __future__ import annotations
 
+import argparse
+import itertools
+import json
 import os
+import re
+import shlex
 import shutil
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -22,78 +30,153 @@ REPOSITORY = HERE.parents[1]
 class Step:
     arguments: tuple[str, ...]
     expected: str
-    """A word that must stand in the output."""
-    sleep_ms: str = ""
+    """A regular expression that the output must match."""
+    expected_s: float = 90.0
+    """About how long it takes, on a host that has compiled its kernels."""
+    slowdown: float = 0.0
+    """The planted regression: how much longer a token of this server takes."""
     env: dict[str, str] = field(default_factory=dict)
 
 
-TWO = ("-k", "c10 or c64")
+ONE_CELL = ("-k", "c10")
+LATENCY = ("-k", "c1")
+"""c=1 and c=10."""
+SUITE = ("-k", "not c256")
+AGAINST_KERNEL = ("--backend=triton", "--perf-reference=triton_kernel")
+RECORD = ("--update-baselines", "--perf-launches=1")
+WORSE = ("--backend=triton", "--perf-budget=6min", *ONE_CELL)
+FP8 = {"MOEPERF_MODEL": str(HERE / "moe-64x8-fp8")}
 STEPS = {
-    "record": Step(arguments=("--backend=triton", "--update-baselines", "--perf-launches=2"), expected="recorded"),
-    "record2": Step(
-        arguments=("--backend=triton", "--update-baselines", "--perf-launches=2", *TWO), expected="recorded"
+    "record": Step(arguments=("--backend=triton", *RECORD, *SUITE), expected="recorded", expected_s=180),
+    "again": Step(arguments=("--backend=triton", *RECORD, *ONE_CELL), expected="recorded"),
+    "record_all": Step(
+        arguments=("--backend=triton", "--update-baselines", "--perf-launches=2"), expected="recorded", expected_s=500
     ),
-    "again2": Step(
-        arguments=("--backend=triton", "--update-baselines", "--perf-launches=1", *TWO), expected="recorded"
+    "pass": Step(
+        arguments=("--backend=triton", "-k", "c10 or c64"), expected="EQUIVALENT|NON_INFERIOR", expected_s=130
     ),
-    "pass": Step(arguments=("--backend=triton",), expected="passed"),
-    "pass2": Step(arguments=("--backend=triton", *TWO), expected="NON_INFERIOR"),
-    "slow20": Step(arguments=("--backend=triton", "-k", "c10"), expected="REGRESSION", sleep_ms="0.6"),
-    "slow5": Step(arguments=("--backend=triton", "-k", "c10"), expected="moeperf", sleep_ms="0.13"),
-    "pass10": Step(arguments=("--backend=triton", "-k", "c10"), expected="passed"),
-    "win": Step(
-        arguments=("--backend=triton", "--perf-reference=triton_kernel", "-k", "c10"), expected="UNVERIFIED_WIN"
-    ),
+    "slow2": Step(arguments=WORSE, expected="moeperf", slowdown=0.02),
+    "slow5": Step(arguments=WORSE, expected="REGRESSION|INCONCLUSIVE", slowdown=0.05, expected_s=180),
+    "slow10": Step(arguments=WORSE, expected="REGRESSION", slowdown=0.10, expected_s=180),
+    "record_kernel": Step(arguments=("--backend=triton_kernel", *RECORD, *SUITE), expected="recorded", expected_s=180),
+    "win": Step(arguments=(*AGAINST_KERNEL, "--perf-mode=screen", *LATENCY), expected="UNVERIFIED_WIN", expected_s=120),
     "verify": Step(
-        arguments=("--backend=triton", "--perf-reference=triton_kernel", "--perf-verify-wins", "-k", "c10"),
-        expected="VERIFIED_WIN",
+        arguments=(*AGAINST_KERNEL, "--perf-verify-wins", "--perf-continue", *LATENCY),
+        expected=r"\bVERIFIED_WIN",
+        expected_s=700,
     ),
+    "loss": Step(
+        arguments=("--backend=triton_kernel", "--perf-reference=triton", *LATENCY),
+        expected="REGRESSION",
+        expected_s=400,
+    ),
+    # The checkpoint is bf16, for which SGLang 0.5.14 has no cutlass kernel. It takes the flag, repeats it in
+    # /server_info, and runs triton.
+    "fallback": Step(arguments=("--backend=cutlass", *RECORD, *ONE_CELL), expected="asked for cutlass, but triton ran"),
     # The checkpoint declares fp8, for which flashinfer_cutlass has no kernel. SGLang 0.5.23 runs triton and says so in
     # its log; 0.5.14 dies of a request.
-    "fp8": Step(
-        arguments=("--backend=flashinfer_cutlass", "--update-baselines", "--perf-launches=1", "-k", "c10"),
-        expected="flashinfer_cutlass",
-        env={"MOEPERF_MODEL": str(HERE / "moe-64x8-fp8")},
-    ),
+    "fp8": Step(arguments=("--backend=flashinfer_cutlass", *RECORD, *ONE_CELL), expected="1 failed", env=FP8),
+    "fp8_triton": Step(arguments=("--backend=triton", *RECORD, *ONE_CELL), expected="recorded", env=FP8),
     # Two GPUs against the baseline of one.
     "tp2": Step(
-        arguments=("--backend=triton", "-k", "c10"), expected="INCOMPARABLE", env={"MOEPERF_TENSOR_PARALLEL": "2"}
+        arguments=("--backend=triton", *ONE_CELL),
+        expected="INCOMPARABLE",
+        expected_s=150,
+        env={"MOEPERF_TENSOR_PARALLEL": "2"},
     ),
-    "loss": Step(arguments=("--backend=triton_kernel", "--perf-reference=triton", "-k", "c10"), expected="REGRESSION"),
 }
+ONE_SERVER, ONE_SERVER_S = "one_server", 270.0
 
 
-def run(name: str, out: Path) -> None:
+def sleep_for(slowdown: float, measured: Path) -> float:
+    """Milliseconds of ``/slow_down`` that make a token take ``slowdown`` longer, between what was measured.
+
+    Raises:
+        ValueError: nothing that was measured is so slow.
+    """
+    rows = json.loads(measured.read_text("utf-8"))["rows"]
+    for below, above in itertools.pairwise(rows):
+        low, high = (row["change"]["tpot_ms"] for row in (below, above))
+        if low <= slowdown <= high:
+            share = (slowdown - low) / (high - low)
+            return float(below["sleep_ms"] + share * (above["sleep_ms"] - below["sleep_ms"]))
+    raise ValueError(f"{measured}: no sleep made a token {slowdown:.0%} slower")
+
+
+def command_of(name: str, out: Path) -> tuple[list[str], dict[str, str]]:
+    """The step's command and what it adds to the environment."""
+    if name == ONE_SERVER:
+        return [sys.executable, str(HERE / "one_server.py"), str(out / name)], {}
     step = STEPS[name]
-    folder = out / name
     command = [
-        *(sys.executable, "-m", "pytest", "-p", "pytest_moeperf.plugin", "-p", "no:cacheprovider"),
-        *("-o", "filterwarnings=default", "-p", "no:timeout", "-m", "perf", f"--perf-report={folder}"),
+        *(sys.executable, "-m", "pytest", "-p", "no:cacheprovider"),
+        *("-o", "filterwarnings=default", "-p", "no:timeout", "-m", "perf", f"--perf-report={out / name}"),
         *step.arguments,
         str(HERE),
     ]
-    env = os.environ | step.env | ({"SLEEP_MS": step.sleep_ms} if step.sleep_ms else {})
+    if not step.slowdown:
+        return command, step.env
+    sleep_ms = sleep_for(step.slowdown, out / ONE_SERVER / "slow_down.json")
+    return command, step.env | {"SLEEP_MS": f"{sleep_ms:.3f}"}
+
+
+def run(name: str, out: Path) -> None:
+    """Steps of one name may be run several times: the second is kept as NAME-2."""
+    command, added = command_of(name, out)
+    print(f"== {name}: {shlex.join(command[1:])} {added or ''}", flush=True)
     began = time.monotonic()
-    print(f"== {name}: {' '.join(step.arguments)} {step.sleep_ms and f'SLEEP_MS={step.sleep_ms}'}", flush=True)
     done = subprocess.run(
-        command, cwd=REPOSITORY, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False
+        command,
+        cwd=REPOSITORY,
+        env=os.environ | added,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        check=False,
     )
+    took_s = time.monotonic() - began
+    folder = out / name
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / "output.txt").write_text(done.stdout)
+    (folder / "output.txt").write_text(f"{added or ''}\n{done.stdout}")
     shutil.copytree(HERE / "baselines", folder / "baselines", dirs_exist_ok=True)
-    as_expected = "as expected" if step.expected in done.stdout else f"NOT as expected ({step.expected})"
+    expected = STEPS[name].expected if name in STEPS else "agrees"
+    as_expected = (
+        "as expected" if re.search(expected, " ".join(done.stdout.split())) else f"NOT as expected: {expected}"
+    )
+    if name in STEPS:
+        folder.rename(next(path for path in _names(folder) if not path.exists()))
     lines = [line for line in done.stdout.splitlines() if " | run " not in line]
-    print("\n".join(lines[-45:]))
-    print(f"== {name}: exit {done.returncode}, {time.monotonic() - began:.0f} s, {as_expected}", flush=True)
+    print("\n".join(lines[-60:]))
+    print(f"== {name}: exit {done.returncode}, {took_s:.0f} s, {as_expected}", flush=True)
 
 
-if __name__ == "__main__":
-    target = Path(sys.argv[1]).resolve()
+def _names(folder: Path) -> Iterator[Path]:
+    return (folder.with_name(f"{folder.name}-{number}") for number in itertools.count(1))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("out", type=Path, metavar="OUT")
+    parser.add_argument("steps", nargs="+", metavar="STEP", choices=(*STEPS, ONE_SERVER))
+    parser.add_argument("--until", type=float, metavar="TIME", help="leave out steps that would end later (Unix time)")
+    arguments = parser.parse_args()
+    out = arguments.out.resolve()
     (HERE / "baselines").mkdir(exist_ok=True)
     for preset, model in (("h200", "moe-64x8"), ("h200-fp8", "moe-64x8-fp8")):
         subprocess.run(
             [sys.executable, str(REPOSITORY / "tests/e2e/tiny_moe.py"), "--preset", preset, str(HERE / model)],
             check=True,
         )
-    for name in sys.argv[2:]:
-        run(name, target)
+    for name in arguments.steps:
+        expected_s = STEPS[name].expected_s if name in STEPS else ONE_SERVER_S
+        if arguments.until and time.time() + expected_s > arguments.until:
+            print(f"== {name}: left out, it takes about {expected_s:.0f} s", flush=True)
+            continue
+        try:
+            run(name, out)
+        except (OSError, ValueError) as error:
+            print(f"== {name}: {error}", flush=True)
+
+
+if __name__ == "__main__":
+    main()

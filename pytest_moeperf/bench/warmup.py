@@ -17,14 +17,17 @@ WARM_UP_RUNS = 1
 MAX_EXTRA_RUNS = 4
 """Beyond the one warm-up run and the runs that are asked for; then what is there is judged, trend and all."""
 STALL = "no_stall_in_window"
+RECURS = 2
+"""One stall is no rhythm, however few runs were asked for."""
 
 
 def measure_until_steady(run_once: Callable[[int], Run], *, runs: int) -> list[Run]:
     """One warm-up run, then runs until ``runs`` valid ones show no trend. Returns all, the discarded ones marked.
 
     A run that fails a repeatable check (a compile stall, throttling) is void and made again; any other failure ends
-    the measurement at once: more runs of a server that answers wrongly prove nothing. A stall that ``runs`` runs after
-    the warm-up show is no compilation but this server's rhythm (prefills of a whole batch, say), and is believed.
+    the measurement at once: more runs of a server that answers wrongly prove nothing. A stall that ``runs`` runs (two
+    at least) after the warm-up show is no compilation but this server's rhythm (prefills of a whole batch, say), and
+    is believed.
     """
     warm_up = run_once(0)
     if _broken(warm_up):
@@ -35,7 +38,7 @@ def measure_until_steady(run_once: Callable[[int], Run], *, runs: int) -> list[R
         made.append(run)
         if _broken(run):
             return made
-        if sum(_only_stalls(other) for other in made[1:]) >= runs:
+        if sum(_only_stalls(other) for other in made[1:]) >= max(runs, RECURS):
             made = [_believed(other) if _only_stalls(other) else other for other in made]
         values = [_throughput(other) for other in made if other.warmup or other.valid]
         if len(_kept(made)) >= runs and trend_gone(values, tolerance=TREND_TOLERANCE):

@@ -39,7 +39,7 @@ class Campaign:
 
     :param plans: the cells; two plans of one cell share its runs and keep both their bounds.
     :param record: measure for ``--update-baselines``.
-    :param resume_runs: of an interrupted invocation, in the order in which they were made.
+    :param resume_runs: of an interrupted or undecided invocation, in the order in which they were made.
     :param on_event: called at every step; a finished run arrives as ``event.run``.
 
     ``run()`` raises ServerError or LoadError if the *candidate* does not come up; what was measured until
@@ -232,7 +232,7 @@ class Campaign:
         return made
 
     def _replay(self, old: OldLaunch, keys: Iterable[str], *, pair: int | None) -> None:
-        self._say("note", f"continuing with launch {old.launch.id} of the interrupted invocation", arm=old.launch.arm)
+        self._say("note", f"continuing with launch {old.launch.id} of the earlier invocation", arm=old.launch.arm)
         for key in keys:
             if self._states[key].decision is None:
                 self._observe(key, old.launch, old.of(self._states[key].plan.cell), pair, kind="resumed")

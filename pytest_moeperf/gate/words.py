@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 
 from pytest_moeperf.fingerprint import describe
 from pytest_moeperf.gate.evidence import Finding, full_margin, limits, prediction
-from pytest_moeperf.gate.state import CONFIRM, VERIFY, CellState
+from pytest_moeperf.gate.state import CONFIRM, VERIFY, VERIFY_PAIRS, CellState
 from pytest_moeperf.model.verdict import BoundResult, Interval, Verdict
 from pytest_moeperf.units import format_percent, format_quantity
 from pytest_moeperf.verdicts import explain, format_interval
@@ -144,7 +144,7 @@ def _incomparable(state: CellState) -> list[str]:
 
 def _unverified(state: CellState) -> list[str]:
     if state.paired:
-        return ["{pytest} --perf-verify-wins -k {node}"]
+        return [f"{{pytest}} --perf-verify-wins --perf-continue -k {{node}}    ({2 * VERIFY_PAIRS} more launches)"]
     return [
         "{pytest} --perf-verify-wins --perf-reference=BACKEND -k {node}    (verifying takes a reference arm)",
         f"{RECORD_STEP}    (takes the new level without verification)",
@@ -168,7 +168,7 @@ def _undecided(state: CellState) -> list[str]:
     if state.settings.mode != CONFIRM:
         steps.append("{pytest} --perf-mode=confirm -k {node}")
     if state.settings.budget_s is not None:
-        steps.append("{pytest} --perf-budget=TIME -k {node}    (a larger one)")
+        steps.append("{pytest} --perf-budget=TIME --perf-continue -k {node}    (a larger one, on from these runs)")
     if not state.capabilities.reference:
         steps.append(REFERENCE_STEP)
     if not state.paired:

@@ -190,7 +190,7 @@ OPTIONS: tuple[Option, ...] = (
         flag="--perf-continue",
         parse=as_flag,
         switch=True,
-        help="go on from the runs that an interrupted invocation of the same servers finished",
+        help="go on from the runs that an interrupted or undecided invocation of the same servers finished",
     ),
     Option(
         target="profile_kernels",

@@ -12,8 +12,12 @@ from pytest_moeperf.model.bounds import Bound
 from pytest_moeperf.model.run import Run
 from pytest_moeperf.model.settings import Settings
 from pytest_moeperf.model.spec import ServerSpec
+from pytest_moeperf.model.verdict import Verdict
 from pytest_moeperf.model.workload import Cell
 from pytest_moeperf.session.journal import Journal
+
+ASK_FOR_MORE = {Verdict.UNVERIFIED_WIN, Verdict.INCONCLUSIVE}
+"""A verification or a larger budget goes on from what these were found by."""
 
 
 class Group:
@@ -81,7 +85,8 @@ class Group:
         """Give the server back. Runs whose verdict never came out stay in the journal."""
         self.bench.close()
         if self._ran and self._settled >= self._results.keys() and not self._journal_lost:
-            self._journal.finish()
+            verdicts = {result.decision.verdict for result in self._results.values()}
+            self._journal.finish(undecided=bool(verdicts & ASK_FOR_MORE))
         self._journal.release()
 
     def _event(self, event: CampaignEvent) -> None:

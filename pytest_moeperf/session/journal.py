@@ -1,4 +1,4 @@
-"""Finished runs, written down as they finish: what an interrupted invocation measured is not lost."""
+"""Finished runs, written down as they finish: what an interrupted or undecided invocation measured is not lost."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ class Journal:
 
     def __init__(self, root: Path, name: str) -> None:
         self._path = root / JOURNAL_FOLDER / f"{name}.jsonl"
+        self._undecided = self._path.with_suffix(".undecided")
         self._lock = filelock.FileLock(self._path.with_suffix(".lock"))
 
     @property
@@ -46,11 +47,13 @@ class Journal:
         self._lock.release()
 
     def runs(self) -> tuple[Run, ...]:
-        """Of the invocation that was interrupted, in order. A line that was cut off by a kill ends them."""
+        """Of the invocation that was interrupted, else of one whose verdicts ask for more, in order. A line that was
+        cut off by a kill ends them."""
         found: list[Run] = []
-        if not self._path.is_file():
+        kept = self._path if self._path.is_file() else self._undecided
+        if not kept.is_file():
             return ()
-        for line in self._path.read_text(encoding="utf-8").splitlines():
+        for line in kept.read_text(encoding="utf-8").splitlines():
             try:
                 found.append(from_plain(Run, json.loads(line)))
             except ValueError:
@@ -65,15 +68,22 @@ class Journal:
         self._path.unlink(missing_ok=True)
         for run in runs:
             self.add(run)
+        self._undecided.unlink(missing_ok=True)
 
     def add(self, run: Run) -> None:
         """:raises OSError: it can't be written."""
         with self._path.open("a", encoding="utf-8") as file:
             file.write(_line(run))
 
-    def finish(self) -> None:
-        """The verdicts are out; the report and the baselines keep the runs from here on."""
-        self._path.unlink(missing_ok=True)
+    def finish(self, *, undecided: bool) -> None:
+        """The verdicts are out; the report and the baselines keep the runs from here on.
+
+        :param undecided: further launches would change a verdict, so that it pays to go on from these.
+        """
+        if undecided and self._path.is_file():
+            self._path.replace(self._undecided)
+        else:
+            self._path.unlink(missing_ok=True)
 
 
 def _line(run: Run) -> str:

@@ -79,6 +79,13 @@ def test_a_single_stall_is_void_and_repeated() -> None:
     assert made[1].failures == (STALLED,)
 
 
+def test_one_stall_is_no_rhythm_however_few_runs_are_asked_for() -> None:
+    made = measured([(100.0,), (50.0, STALLED), (101.0,)], runs=1)
+    assert kept(made) == [2]
+    twice = measured([(100.0,), (99.0, STALLED), (101.0, STALLED)], runs=1)
+    assert kept(twice) == [1, 2]
+
+
 def test_a_stall_in_every_run_is_the_servers_rhythm() -> None:
     made = measured([(100.0, STALLED), (100.0, STALLED), (101.0, STALLED), (99.0, STALLED)])
     assert kept(made) == [1, 2, 3]

@@ -231,7 +231,7 @@ def test_a_win_fails_until_it_is_verified() -> None:
     bench = ScriptedBench(change={64: math.log(1.67)}, stored={64: stored(4, 2)}, can_launch_reference=True)
     decision = run_one(bench).decision
     assert decision.verdict is Verdict.UNVERIFIED_WIN
-    assert decision.next_steps == ("{pytest} --perf-verify-wins -k {node}",)
+    assert decision.next_steps == ("{pytest} --perf-verify-wins --perf-continue -k {node}    (8 more launches)",)
     assert decision.reasons[2].startswith("Better than the baseline by more than the win margin (3 %)")
 
 

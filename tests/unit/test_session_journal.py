@@ -1,0 +1,62 @@
+"""What was measured is kept until nobody can go on from it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from test_bench_warmup import run
+
+from pytest_moeperf.session.journal import JOURNAL_FOLDER, Journal
+
+FIRST, SECOND = run(0, 100.0), run(1, 101.0)
+
+
+@pytest.fixture
+def journal(tmp_path: Path) -> Journal:
+    made = Journal(tmp_path, "compare-triton")
+    made.take()
+    made.start()
+    made.add(FIRST)
+    made.add(SECOND)
+    return made
+
+
+def test_interrupted_runs_are_there_for_the_next_one(journal: Journal, tmp_path: Path) -> None:
+    journal.release()
+    assert Journal(tmp_path, "compare-triton").runs() == (FIRST, SECOND)
+
+
+def test_decided_runs_are_not_kept(journal: Journal) -> None:
+    journal.finish(undecided=False)
+    assert journal.runs() == ()
+    assert list(journal.path.parent.glob("compare-triton.*")) == [journal.path.with_suffix(".lock")]
+
+
+def test_undecided_runs_are_kept_until_a_new_start(journal: Journal) -> None:
+    journal.finish(undecided=True)
+    assert journal.runs() == (FIRST, SECOND)
+    assert not journal.path.exists(), "they would be told as those of an interrupted invocation"
+    journal.start()
+    assert journal.runs() == ()
+
+
+def test_going_on_from_undecided_runs_keeps_them(journal: Journal) -> None:
+    journal.finish(undecided=True)
+    journal.start(journal.runs())
+    third = replace(FIRST, id="third")
+    journal.add(third)
+    assert journal.runs() == (FIRST, SECOND, third)
+    journal.finish(undecided=False)
+    assert journal.runs() == ()
+
+
+def test_a_line_cut_off_by_a_kill_ends_the_runs(journal: Journal) -> None:
+    whole = journal.path.read_text()
+    journal.path.write_text(whole[:-20])
+    assert journal.runs() == (FIRST,)
+
+
+def test_git_does_not_see_it(journal: Journal, tmp_path: Path) -> None:
+    assert (tmp_path / JOURNAL_FOLDER.parent / ".gitignore").read_text() == "*\n"

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from pytest_moeperf.model.bounds import Bound
 from pytest_moeperf.model.run import Run
-from pytest_moeperf.stats.warmup import settled_from, trend_gone
+from pytest_moeperf.stats.warmup import cold_runs, trend_gone
 
 THROUGHPUT = Bound(metric="throughput")
 TREND_TOLERANCE = 0.05
@@ -41,17 +41,21 @@ def measure_until_steady(run_once: Callable[[int], Run], *, runs: int) -> list[R
         if sum(_only_stalls(other) for other in made[1:]) >= max(runs, RECURS):
             made = [_believed(other) if _only_stalls(other) else other for other in made]
         values = [_throughput(other) for other in made if other.warmup or other.valid]
-        if len(_kept(made)) >= runs and trend_gone(values, tolerance=TREND_TOLERANCE):
+        if len(_kept(made)) - _cold(made) >= runs and trend_gone(values, tolerance=TREND_TOLERANCE):
             break
     kept = _kept(made)
-    cold = settled_from([_throughput(made[position]) for position in kept], tolerance=TREND_TOLERANCE)
-    for position in kept[: max(0, min(cold, len(kept) - runs))]:
+    for position in kept[: max(0, min(_cold(made), len(kept) - runs))]:
         made[position] = replace(made[position], warmup=True)
     return made
 
 
 def _kept(made: Sequence[Run]) -> list[int]:
     return [position for position, run in enumerate(made) if run.valid and not run.warmup]
+
+
+def _cold(made: Sequence[Run]) -> int:
+    """How many of the kept runs are cold, which are the first."""
+    return cold_runs([_throughput(made[position]) for position in _kept(made)], tolerance=TREND_TOLERANCE)
 
 
 def _broken(run: Run) -> bool:

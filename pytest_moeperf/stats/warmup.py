@@ -4,10 +4,12 @@ trend is gone."""
 from __future__ import annotations
 
 import math
-import statistics
 from collections.abc import Sequence
 
 FEWEST = 2
+SPREADS = 3.0
+"""Of runs that differ by chance alone, the first of three is so far below the others in fewer than one launch of ten;
+it then costs one more run."""
 
 
 def trend_gone(values: Sequence[float], *, tolerance: float) -> bool:
@@ -29,11 +31,22 @@ def trend_gone(values: Sequence[float], *, tolerance: float) -> bool:
     return len(settled) >= FEWEST and min(settled) <= last <= max(settled)
 
 
-def settled_from(values: Sequence[float], *, tolerance: float) -> int:
-    """Index of the first run that agrees with the median of all later ones within ``tolerance``; ``len(values)
-    - 1`` at the latest."""
-    for index in range(len(values) - 1):
-        later = statistics.median(values[index + 1 :])
-        if values[index] > 0 and later > 0 and abs(math.log(values[index] / later)) <= math.log1p(tolerance):
-            return index
-    return max(0, len(values) - 1)
+def cold_runs(values: Sequence[float], *, tolerance: float) -> int:
+    """How many leading runs are cold: each slower than all that follow, by more than these differ among themselves.
+
+    :param values: throughputs of the runs of one launch, in order, all positive.
+    :param tolerance: a smaller distance than this is never cold.
+
+    A run that compiled kernels reads several times too slow, and two in a row may: 7844, 6415, 12140, 12499 tok/s were
+    four runs of one batch size on an H200. Noise, however wide, has later runs on both sides of it.
+    """
+    cold = 0
+    for index in range(len(values) - FEWEST):
+        early, later = values[: index + 1], values[index + 1 :]
+        if min(early) <= 0 or min(later) <= 0:
+            continue
+        gap = math.log(min(later) / max(early))
+        spread = math.log(max(later) / min(later))
+        if gap > math.log1p(tolerance) and gap > SPREADS * spread:
+            cold = index + 1
+    return cold

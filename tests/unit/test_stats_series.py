@@ -13,7 +13,7 @@ from pytest_moeperf.errors import UsageProblem
 from pytest_moeperf.stats.changepoints import change_points
 from pytest_moeperf.stats.ess import autocorrelation_time, effective_size, long_enough
 from pytest_moeperf.stats.shape import two_groups
-from pytest_moeperf.stats.warmup import settled_from, trend_gone
+from pytest_moeperf.stats.warmup import cold_runs, trend_gone
 
 
 def test_two_plain_groups_are_found() -> None:
@@ -53,11 +53,29 @@ def test_a_warm_up_trend_is_gone_when_runs_agree(values: list[float], gone: bool
     assert trend_gone(values, tolerance=0.1) is gone
 
 
-def test_where_a_series_settles() -> None:
-    assert settled_from([28.0, 230.0, 300.0, 290.0, 304.0], tolerance=0.1) == 2
-    assert settled_from([300.0, 301.0], tolerance=0.1) == 0
-    assert settled_from([1.0], tolerance=0.1) == 0
-    assert settled_from([1.0, 2.0, 4.0, 8.0], tolerance=0.1) == 3
+@pytest.mark.parametrize(
+    ("values", "cold"),
+    [
+        ([28.0, 230.0, 300.0, 290.0, 304.0], 2),
+        ([6415.4, 12139.7, 12498.6], 1),
+        ([6000.0, 6415.4, 12139.7, 12498.6], 2),
+        ([300.0, 301.0], 0),
+        ([200.0, 301.0], 0),
+        ([1.0], 0),
+        ([1.0, 2.0, 4.0, 8.0], 0),
+        ([300.0, 310.0, 290.0, 250.0, 300.0, 301.0], 0),
+        ([0.0, 300.0, 301.0], 0),
+    ],
+)
+def test_leading_runs_far_below_all_later_ones_are_cold(values: list[float], cold: int) -> None:
+    assert cold_runs(values, tolerance=0.05) == cold
+
+
+@pytest.mark.parametrize("sd", [0.01, 0.03, 0.15])
+def test_noise_is_seldom_taken_for_cold_runs(sd: float) -> None:
+    source = random.Random(5)
+    launches = [[math.exp(source.gauss(0, sd)) for _ in range(3)] for _ in range(4000)]
+    assert sum(cold_runs(values, tolerance=0.05) > 0 for values in launches) < 0.1 * len(launches)
 
 
 def ar1(phi: float, n: int, seed: int) -> list[float]:

@@ -26,20 +26,25 @@ class Refusal:
     """One sentence, with the figures."""
     next_step: str
     """``{pytest}`` stands for the command so far."""
+    because: str = ""
+    """What the verdict itself says, for readers who do not see it beside this."""
 
 
 def unfit_to_record(
     new_runs: Sequence[StoredRun], *, bounds: Sequence[Bound], decision: Decision, evidence: Evidence
 ) -> Refusal | None:
     """What keeps these runs out of any baseline."""
-    if decision.verdict is Verdict.INVALID:
-        why = decision.reasons[0] if decision.reasons else "a validity check failed."
-        return Refusal(reason=f"Only valid runs make a baseline: {why}", next_step=f"fix that, then {AGAIN}")
     if evidence.status == "contradicted":
         requested = evidence.requested or decision.cell.backend
         return Refusal(
             reason=f"{evidence.runner or 'Another backend'} ran instead of {requested}.",
             next_step=f"make the server run the backend that was asked for, then {AGAIN}",
+        )
+    if decision.verdict is Verdict.INVALID:
+        return Refusal(
+            reason="Only valid runs make a baseline.",
+            next_step=f"fix that, then {AGAIN}",
+            because=decision.reasons[0] if decision.reasons else "A validity check failed.",
         )
     if not new_runs:
         return Refusal(reason="There is no valid run that is no warm-up.", next_step=AGAIN)

@@ -65,7 +65,7 @@ def run(args: argparse.Namespace) -> int:
     if isinstance(proposal, Refusal):
         next_step = fill(proposal.next_step, node_id=outcomes[0].node_id, pytest_command=PYTEST)
         print(f"{cell.label}: not accepted", file=sys.stderr)
-        for line in wrap(proposal.reason, width=width(), first="  ", rest="  "):
+        for line in wrap(f"{proposal.reason} {proposal.because}".rstrip(), width=width(), first="  ", rest="  "):
             print(line, file=sys.stderr)
         print(f"  next: {next_step}", file=sys.stderr)
         return NO

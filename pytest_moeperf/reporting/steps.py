@@ -36,15 +36,18 @@ _DEFAULT_STEPS: dict[Verdict, tuple[str, ...]] = {
     Verdict.NO_BASELINE: ("{pytest} --update-baselines -k {node}",),
 }
 """Where the gate names no step: nobody is left without one."""
-_CONTRADICTED = ("The server's log says why it fell back; put that right, then run again: {pytest} -k {node}",)
+_CONTRADICTED = (
+    "The server's log may say why it fell back; put that right, or ask for what it can run: {pytest} -k {node}",
+)
+"""Whatever the gate says: its own step for an INVALID cell shows the checks, and this one is no riddle."""
 
 
 def next_steps(outcome: Outcome, *, pytest_command: str) -> list[NextStep]:
     if outcome.recorded:
         return []
     contradicted = outcome.verdict is Verdict.INVALID and outcome.evidence.status == "contradicted"
-    default = _CONTRADICTED if contradicted else _DEFAULT_STEPS.get(outcome.verdict, ())
-    steps = outcome.decision.next_steps or default
+    default = _DEFAULT_STEPS.get(outcome.verdict, ())
+    steps = _CONTRADICTED if contradicted else outcome.decision.next_steps or default
     return [_next_step(step, node_id=outcome.node_id, pytest_command=pytest_command) for step in steps]
 
 

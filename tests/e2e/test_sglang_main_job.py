@@ -106,7 +106,7 @@ def test_a_backend_that_did_not_run_is_invalid(project: SglangProject) -> None:
         run.words,
     ), run.text
     assert 'Ran: native, not triton (contradicted, /server_info device: "cpu").' in run.words
-    assert "Not recorded: Only valid runs make a baseline" in run.words
+    assert "Not recorded: native ran instead of triton." in run.words
     # One run is enough: no repetition changes which code runs.
     assert len(re.findall(r"\| warm-up \| INVALID: .*backend_evidence", run.text)) == 1
     assert "| run 1 |" not in run.text

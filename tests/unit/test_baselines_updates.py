@@ -272,8 +272,9 @@ def test_a_level_keeps_its_newest_sessions_and_retires_the_others() -> None:
 def test_only_valid_runs_with_the_gated_values_and_the_right_backend_count() -> None:
     invalid = Decision(cell=CELL, verdict=Verdict.INVALID, reasons=("2 of 40 requests failed.",))
     assert refused(propose(first(), session(2, 100.0), invalid)) == Refusal(
-        reason="Only valid runs make a baseline: 2 of 40 requests failed.",
+        reason="Only valid runs make a baseline.",
         next_step="fix that, then {pytest} --update-baselines",
+        because="2 of 40 requests failed.",
     )
     equivalent = decided(Verdict.EQUIVALENT)
     assert refused(propose(None, (), equivalent)).reason == "There is no valid run that is no warm-up."

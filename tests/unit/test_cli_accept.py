@@ -99,7 +99,7 @@ def test_the_runs_of_two_tests_of_one_cell_count_once() -> None:
         (
             Verdict.INVALID,
             (Check(name="no_failed_requests", status="fail", message="1 of 40 failed"),),
-            "  Only valid runs make a baseline: a validity check failed.\n"
+            "  Only valid runs make a baseline. A validity check failed.\n"
             "  next: fix that, then pytest -m perf --update-baselines\n",
         ),
     ],
@@ -153,7 +153,7 @@ def test_of_several_tests_of_one_cell_the_gravest_verdict_counts() -> None:
     )
     ran = moeperf("accept", CELL, "--reason", REASON)
     assert ran.code == 1
-    assert "  Only valid runs make a baseline: a validity check failed.\n" in ran.err
+    assert "  Only valid runs make a baseline. A validity check failed.\n" in ran.err
     assert not HERE.exists()
 
 

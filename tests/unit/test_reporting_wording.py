@@ -113,7 +113,8 @@ INVALID  c=64: asked for flashinfer_cutedsl, but triton ran.
   A number that cannot be trusted is neither a pass nor a regression.
   Ran: triton, not flashinfer_cutedsl (contradicted, server log line 32:
     "Falling back to triton (api_key='***')").
-  Next: The server's log says why it fell back; put that right, then run again:
+  Next: The server's log may say why it fell back; put that right, or ask for
+    what it can run:
     pytest -m perf --backend=flashinfer_cutedsl \\
       -k 'test_decode[flashinfer_cutedsl-64]'
 """,

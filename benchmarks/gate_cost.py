@@ -5,10 +5,11 @@
     python benchmarks/gate_cost.py --trials 500           # a quick look
 
 Worlds: ``quiet`` and ``noisy`` are simulated (their variances are stated, not measured), ``pair_1.5`` is
-simulated with a pair sd of 1.5 %, ``h200_c10`` is simulated with the launch and run variance of a real LLM server on
-H200s (its session variance is assumed), ``go_nightly`` is public: one Go commit measured for 23 nights (both:
-``data/README.md``). ``moeperf`` is the project's own gate and campaign, run over servers that exist only as
-noise; the other rules see launches of the same worlds. A launch's value is the mean of its runs.
+simulated with a pair sd of 1.5 %, ``h200_c10`` and ``h200_c10_tpot`` are simulated with the variance that throughput
+and TPOT of a real LLM server have between H200 machines, launches and runs, ``go_nightly`` is public: one Go commit
+measured for 23 nights (all three: ``data/README.md``). ``moeperf`` is the project's own gate and campaign, run over
+servers that exist only as noise; the other rules see launches of the same worlds. A launch's value is the mean of its
+runs.
 
 Rules with a threshold of 5 % are undecided at a true -5 % by design: half of such changes pass. They are marked (*).
 """
@@ -173,19 +174,21 @@ class Nightly(World):
         )
 
 
-def h200() -> Simulated:
-    """A real server at 10 concurrent requests. Launches under one planted delay on one machine are launches of one and
-    the same server, so they show the noise too; two machines are too few to show that between sessions."""
+def h200(metric: str) -> Simulated:
+    """A real server at 10 concurrent requests, unchanged. Its sessions are machines.
+
+    :param metric: column of the data.
+    """
     with H200_DATA.open(newline="") as file:
-        rows = [row for row in csv.DictReader(file) if row["concurrency"] == "10"]
+        rows = [row for row in csv.DictReader(file) if row["concurrency"] == "10" and row["backend"] == "triton"]
     effects = [
-        (f"{row['machine']} {row['planted_sleep_ms']}", row["launch"], math.log(float(row["out_tps_steady"])))
+        (row["machine"], row["launch"], math.log(float(row[metric])))
         for row in rows
-        if row["warmup"] == "0" and not row["failed_checks"]
+        if row["warmup"] == "0" and not row["failed_checks"] and not row["planted_sleep_ms"]
     ]
     parts = components(launch_means(effects))
     noise = Noise(
-        session_sd=World.settings.assumed_session_sd,
+        session_sd=math.sqrt(parts.session_var),
         launch_sd=math.sqrt(parts.launch_var),
         run_sd=math.sqrt(parts.run_var),
     )
@@ -521,8 +524,17 @@ SCREENS = (
 )
 
 
-def measure(*, trials: int, seed: int) -> dict[str, object]:
-    worlds: dict[str, World] = {**WORLDS, "h200_c10": h200(), "go_nightly": nightly()}
+def measure(*, trials: int, seed: int, only: Sequence[str] = ()) -> dict[str, object]:
+    """:param only: names of the worlds to measure, without the tables below them; empty: everything."""
+    worlds: dict[str, World] = {
+        **WORLDS,
+        "h200_c10": h200("out_tps_steady"),
+        "h200_c10_tpot": h200("tpot_ms_mean"),
+        "go_nightly": nightly(),
+    }
+    if unknown := set(only) - set(worlds):
+        raise SystemExit(f"no such world: {', '.join(sorted(unknown))}; worlds: {', '.join(worlds)}")
+    worlds = {name: world for name, world in worlds.items() if not only or name in only}
     found: dict[str, dict[str, Figures]] = {}
     for name, world in worlds.items():
         found[name] = {
@@ -532,6 +544,8 @@ def measure(*, trials: int, seed: int) -> dict[str, object]:
         for rule, function in RULES.items():
             found[name][rule] = run_rule(function, world, trials=RULE_TRIALS * trials, seed=seed)
         print_world(name, found[name])
+    if only:
+        return {"worlds": found, "trials": trials, "fixed_launches": FIXED_LAUNCHES}
     screen, gross, family = run_screen(trials, seed), run_gross(trials, seed), run_family(max(1, trials // 4), seed)
     print_rows("screen alone: share passed as not worse", screen)
     print_rows("one ABBA block alone, noisy world: share called", gross)
@@ -578,8 +592,9 @@ def main() -> None:
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures there")
     parser.add_argument("--trials", type=int, default=4000, help="campaigns for each world and change (default: 4000)")
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--only", nargs="+", metavar="WORLD", default=(), help="these worlds, and no further tables")
     options = parser.parse_args()
-    found = measure(trials=options.trials, seed=options.seed)
+    found = measure(trials=options.trials, seed=options.seed, only=options.only)
     print(
         "\n(*) a rule with a threshold of 5 % or more is undecided at a true -5 % by design: half of such changes pass."
     )

@@ -90,7 +90,7 @@ def _escape_property(text: str) -> str:
 def _headline(view: View) -> str:
     """``2 REGRESSION, 1 UNVERIFIED_WIN, 3 EQUIVALENT``, with a sign for the whole."""
     failed = any(row.status == FAILED for row in view.rows)
-    listed = ", ".join(f"{number} {escape(verdict.value)}" for verdict, number in counts(view).items())
+    listed = ", ".join(f"{number} {escape(verdict)}" for verdict, number in counts(view).items())
     return f"{_SIGNS[FAILED if failed or not view.rows else PASSED]} {listed or 'no cell was measured'}"
 
 

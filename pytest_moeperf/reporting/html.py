@@ -15,7 +15,7 @@ from pytest_moeperf.reporting.arms import STORED, arms_of
 from pytest_moeperf.reporting.charts import Figure, Samples, verdict_class
 from pytest_moeperf.reporting.files import ReportError, write_atomically
 from pytest_moeperf.reporting.table import change_text
-from pytest_moeperf.reporting.view import FAILED, View, counts
+from pytest_moeperf.reporting.view import FAILED, View, counts, shown_verdict
 from pytest_moeperf.reporting.wording import Finding, find, ran_text
 from pytest_moeperf.units import format_duration, format_percent, format_quantity
 
@@ -108,8 +108,8 @@ def render_html(view: View, *, samples: Samples | None = None) -> str:
 
 
 def _verdicts(view: View) -> list[tuple[str, int, str]]:
-    kinds = {outcome.verdict: verdict_class(outcome) for outcome in view.outcomes}
-    return [(verdict.value, number, kinds[verdict]) for verdict, number in counts(view).items()]
+    kinds = {shown_verdict(outcome): verdict_class(outcome) for outcome in view.outcomes}
+    return [(verdict, number, kinds[verdict]) for verdict, number in counts(view).items()]
 
 
 def _sweeps(view: View) -> Iterable[dict[str, Any]]:

@@ -27,7 +27,7 @@ def as_plain(view: View) -> dict[str, Any]:
         "generator": f"pytest-moeperf {__version__}",
         "started_at": view.started_at,
         "heading": to_plain(view.heading),
-        "verdicts": {verdict.value: number for verdict, number in counts(view).items()},
+        "verdicts": counts(view),
         "rows": to_plain(view.rows),
         "notes": list(view.notes),
         "settings": to_plain(view.settings),

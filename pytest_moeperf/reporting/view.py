@@ -22,6 +22,8 @@ from pytest_moeperf.units import format_duration
 WARNED = "warned"
 PASSED = "passed"
 FAILED = "failed"
+RECORDED = "recorded"
+"""Shown for a cell that an update recorded, whatever it was held against."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -91,7 +93,7 @@ class Row:
 
     @property
     def verdict_text(self) -> str:
-        return "recorded" if self.recorded else self.verdict.value
+        return RECORDED if self.recorded else self.verdict.value
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -182,10 +184,15 @@ def status_of(outcome: Outcome, *, warn: bool) -> str:
     return WARNED if warn and outcome.verdict is Verdict.INCONCLUSIVE else FAILED
 
 
-def counts(view: View) -> dict[Verdict, int]:
-    """Cells by verdict, the gravest first; verdicts without a cell are left out."""
-    found = Counter(outcome.verdict for outcome in view.outcomes)
-    return {verdict: found[verdict] for verdict in SEVERITY if found[verdict]}
+def shown_verdict(outcome: Outcome) -> str:
+    return RECORDED if outcome.recorded else outcome.verdict.value
+
+
+def counts(view: View) -> dict[str, int]:
+    """Cells by shown verdict, the gravest first; verdicts without a cell are left out."""
+    found = Counter(shown_verdict(outcome) for outcome in view.outcomes)
+    order = (*(verdict.value for verdict in SEVERITY), RECORDED)
+    return {verdict: found[verdict] for verdict in order if found[verdict]}
 
 
 def launches_text(outcome: Outcome) -> str:

@@ -32,7 +32,7 @@ def test_the_figures_of_every_rule_in_every_world(tmp_path: Path) -> None:
     )
     assert done.returncode == 0, done.stderr
     found = json.loads(target.read_text())
-    assert set(found["worlds"]) == {"quiet", "noisy", "pair_1.5", "h200_c10", "go_nightly"}
+    assert set(found["worlds"]) == {"quiet", "noisy", "pair_1.5", "h200_c10", "h200_c10_tpot", "go_nightly"}
     for rules in found["worlds"].values():
         assert {"moeperf", "moeperf_stored_only", "pytest_benchmark_5pct", "bencher_t_test", "paired_t_8_8"} <= set(
             rules

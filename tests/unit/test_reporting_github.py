@@ -119,6 +119,11 @@ def test_a_finding_is_folded_in_the_comment() -> None:
     assert text.count("<details>") == text.count("</details>") == 6
 
 
+def test_what_an_update_recorded_is_no_verdict() -> None:
+    recorded = [replace(outcome, recorded="baselines/x.json") for outcome in (incomparable(), equivalent(2))]
+    assert pull_request_comment(view_of(*recorded)).splitlines()[1] == "### moeperf: ✅ 2 recorded"
+
+
 def test_nothing_measured_is_not_green() -> None:
     assert step_summary(view_of()).startswith("## moeperf: ❌ no cell was measured\n")
 

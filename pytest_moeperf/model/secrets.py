@@ -30,13 +30,15 @@ _MODEL_TOKEN = re.compile(
 
 _QUOTED = r"\"(?:[^\"\\]|\\.)*\"|'(?:[^'\\]|\\.)*'"
 _BARE = r"[^\s,;&)\]}\"'<>]+"
-_NOTHING = re.compile(r"None|null|True|False|true|false|\*\*\*")
+_PLACEHOLDER = r"\{api_key\}(?![A-Za-z0-9._~+/\-])"
+"""In a command that is still to be filled in."""
+_NOTHING = re.compile(rf"None|null|True|False|true|false|\*\*\*|{_PLACEHOLDER}")
 _COUNT = re.compile(r"\d{1,12}(?:\.\d+)?")
 
 # name=value, name: value, 'name': 'value', --name value, --name=value; the name ends in one of the words.
 _ASSIGNMENT = re.compile(
     rf"(?P<head>(?<![A-Za-z0-9_.\-])(?P<name>[A-Za-z0-9_.\-]*{_NAME_ENDINGS})[\"']?(?:\s*[=:]\s*|(?<=[\"'])\s*,\s*(?=[\"'])))"
-    rf"(?P<scheme>(?:Bearer|Basic|Token)\s+)?(?P<value>{_QUOTED}|{_BARE})",
+    rf"(?P<scheme>(?:Bearer|Basic|Token)\s+)?(?P<value>{_QUOTED}|{_PLACEHOLDER}|{_BARE})",
     re.IGNORECASE,
 )
 _FLAG = re.compile(

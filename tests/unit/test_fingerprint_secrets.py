@@ -120,3 +120,10 @@ def test_names_that_hold_one(name: str) -> None:
 def test_a_long_blob_takes_linear_time() -> None:
     blob = "A" * 200_000 + ".a" * 50_000
     assert scrub_secrets(blob) == blob
+
+
+def test_a_command_that_is_still_to_be_filled_in_stays_as_it_is() -> None:
+    command = ["serve", "--port", "{port}", "--api-key={api_key}", "--load-format=dummy"]
+    assert scrub_secrets(command) == command
+    assert scrub_secrets(" ".join(command)) == " ".join(command)
+    assert scrub_secrets("--api-key={api_key}x") != "--api-key={api_key}x"

@@ -1,0 +1,59 @@
+"""The script of the GPU campaign, as far as it goes without a GPU."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from pytest_moeperf.options.declared import ALIASES, OPTIONS
+
+SCRIPT = Path(__file__).resolve().parents[2] / "examples" / "h200" / "campaign.py"
+SHORT = {*ALIASES.values(), "-k"}
+
+
+@pytest.fixture
+def campaign(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    spec = importlib.util.spec_from_file_location("h200_campaign", SCRIPT)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    monkeypatch.setitem(sys.modules, "h200_campaign", module)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture
+def measured(tmp_path: Path) -> Path:
+    rows = [(0.0, 0.0), (0.2, -0.001), (0.4, 0.01), (0.6, 0.06), (0.8, 0.12)]
+    file = tmp_path / "slow_down.json"
+    file.write_text(json.dumps({"rows": [{"sleep_ms": ms, "change": {"tpot_ms": change}} for ms, change in rows]}))
+    return file
+
+
+@pytest.mark.parametrize(("slowdown", "sleep_ms"), [(0.01, 0.4), (0.035, 0.5), (0.06, 0.6), (0.09, 0.7)])
+def test_a_planted_regression_has_the_size_that_was_measured(
+    campaign: ModuleType, measured: Path, slowdown: float, sleep_ms: float
+) -> None:
+    assert campaign.sleep_for(slowdown, measured) == pytest.approx(sleep_ms)
+
+
+def test_nothing_is_planted_beyond_what_was_measured(campaign: ModuleType, measured: Path) -> None:
+    with pytest.raises(ValueError, match=r"slow_down\.json: no sleep made a token 50% slower$"):
+        campaign.sleep_for(0.5, measured)
+
+
+def test_every_step_asks_for_options_that_exist(campaign: ModuleType) -> None:
+    known = {option.flag for option in OPTIONS} | SHORT
+    asked = {
+        argument.partition("=")[0]
+        for step in campaign.STEPS.values()
+        for argument in step.arguments
+        if argument.startswith("-")
+    }
+    assert asked <= known
+    assert "--perf-verify-wins" in asked

@@ -441,6 +441,39 @@ def test_ctrl_c_keeps_the_finished_runs_and_the_next_invocation_goes_on_from_the
     assert campaign.runs[:9] == interrupted.runs
 
 
+def test_a_larger_budget_pays_for_what_is_missing_only() -> None:
+    change = {64: math.log(0.95)}
+    first = ScriptedBench(change=change, stored={64: stored(4, 2)}, can_launch_reference=True, wobble=0.006)
+    plan = plan_of(bounds=(THROUGHPUT,))
+    small = Campaign([plan], bench=first, settings=GateSettings(seed=3, budget_s=200.0), clock=first.clock)
+    decision = small.run()[plan.cell.key].decision
+    assert decision.verdict is Verdict.INCONCLUSIVE
+    assert decision.next_steps[0].startswith("{pytest} --perf-budget=TIME --perf-continue -k {node}")
+
+    later = ScriptedBench(change=change, stored=first.stored, can_launch_reference=True, session="later", wobble=0.006)
+    large = Campaign([plan], bench=later, settings=GateSettings(seed=3), clock=later.clock, resume_runs=small.runs)
+    decision = large.run()[plan.cell.key].decision
+    assert decision.verdict is Verdict.REGRESSION
+    assert len(first.asked) == 1
+    assert len(later.asked) == 2 * decision.pairs, "the screen was there already"
+
+
+def test_a_found_win_is_verified_by_the_fresh_launches_alone() -> None:
+    change = {64: math.log(1.67)}
+    first = ScriptedBench(change=change, can_launch_reference=True)
+    plan = plan_of(bounds=(THROUGHPUT,))
+    found = Campaign([plan], bench=first, settings=GateSettings(), clock=first.clock)
+    assert found.run()[plan.cell.key].decision.verdict is Verdict.UNVERIFIED_WIN
+
+    later = ScriptedBench(change=change, can_launch_reference=True, session="later")
+    verified = Campaign(
+        [plan], bench=later, settings=GateSettings(verify_wins=True), clock=later.clock, resume_runs=found.runs
+    )
+    assert verified.run()[plan.cell.key].decision.verdict is Verdict.VERIFIED_WIN
+    assert len(later.asked) == 8
+    assert all(fresh for _, fresh in later.asked)
+
+
 def test_a_screen_that_was_cut_short_measures_only_the_missing_cells() -> None:
     plans = [plan_of(c) for c in (1, 10)]
     baselines = {c: stored(4, 2, concurrency=c) for c in (1, 10)}

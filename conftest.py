@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import signal
 import subprocess
 from pathlib import Path
 
@@ -31,6 +32,9 @@ def pytest_configure(config: pytest.Config) -> None:
     # Not in pyproject.toml: where the examples run without the development extras, it would be an unknown option.
     if config.pluginmanager.hasplugin("timeout") and config.option.timeout is None:
         config.option.timeout = TEST_TIMEOUT_S
+    # A script's background job ignores Ctrl-C, and so would all that tests start and then interrupt.
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -12,9 +12,12 @@ import pytest
 from sglang_project import PytestRun, SglangProject, make_project
 
 from pytest_moeperf.baselines.files import FileStore
+from pytest_moeperf.bench.warmup import MAX_EXTRA_RUNS
 
 pytestmark = [pytest.mark.sglang, pytest.mark.timeout(3600)]
 
+RUNS = 5
+"""Of a launch, by the project's own file."""
 NUMBER = r"[\d.]+k?"
 CHANGE = r"[+-][\d.]+ % \[[+-][\d.]+, [+-][\d.]+\]"
 COMPARED = rf"c=1 64/64 {NUMBER} tok/s {NUMBER} tok/s {CHANGE}"
@@ -51,7 +54,9 @@ def test_a_regression_is_caught_and_nothing_else_is(project: SglangProject) -> N
     before = file.read_bytes()
     (entry,) = FileStore(project.folder / "baselines").all()
     assert entry.baseline.provisional
-    assert (entry.baseline.launches, len(entry.baseline.runs)) == (1, 5)
+    assert entry.baseline.launches == 1
+    # On a busy host it takes more runs until the trend is gone.
+    assert RUNS <= len(entry.baseline.runs) <= RUNS + MAX_EXTRA_RUNS
     assert (entry.baseline.evidence.status, entry.baseline.evidence.runner) == ("confirmed", "native")
     assert entry.baseline.fingerprint.software["engine_version"] == "0.5.14"
     assert entry.baseline.fingerprint.server["moe_runner_backend"] == "auto"

@@ -12,7 +12,7 @@ from pytest_moeperf.model.bounds import Bound
 from pytest_moeperf.model.run import Run
 from pytest_moeperf.model.settings import Settings
 from pytest_moeperf.model.spec import ServerSpec
-from pytest_moeperf.model.verdict import Verdict
+from pytest_moeperf.model.verdict import Outcome, Verdict
 from pytest_moeperf.model.workload import Cell
 from pytest_moeperf.session.journal import Journal
 
@@ -42,6 +42,7 @@ class Group:
         self._results: dict[Cell, CellResult] = {}
         self._bounds: dict[Cell, tuple[Bound, ...]] = {}
         self._settled: set[Cell] = set()
+        self._undecided = False
         self._earlier: tuple[Run, ...] | None = None
         self._error: BaseException | None = None
         self._ran = False
@@ -77,16 +78,16 @@ class Group:
     def url(self) -> str:
         return self.bench.live().url
 
-    def settle(self, cell: Cell) -> None:
+    def settle(self, outcome: Outcome) -> None:
         """The cell's verdict is out, and recorded where that was asked for."""
-        self._settled.add(cell)
+        self._settled.add(outcome.decision.cell)
+        self._undecided |= outcome.recorded is None and outcome.verdict in ASK_FOR_MORE
 
     def close(self) -> None:
         """Give the server back. Runs whose verdict never came out stay in the journal."""
         self.bench.close()
         if self._ran and self._settled >= self._results.keys() and not self._journal_lost:
-            verdicts = {result.decision.verdict for result in self._results.values()}
-            self._journal.finish(undecided=bool(verdicts & ASK_FOR_MORE))
+            self._journal.finish(undecided=self._undecided)
         self._journal.release()
 
     def _event(self, event: CampaignEvent) -> None:

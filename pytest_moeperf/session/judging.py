@@ -55,7 +55,7 @@ def judge_item(
     outcome = outcome_of(decision, result, group, item.nodeid)
     if settings.update_baselines:
         outcome = update(outcome, result=result, group=group, bounds=bounds, settings=settings, store=store)
-    group.settle(cell)
+    group.settle(outcome)
     return outcome
 
 

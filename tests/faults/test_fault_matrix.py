@@ -464,6 +464,43 @@ def test_ctrl_c_while_measuring(phase: str, kept: int, make_world: Callable[...,
         assert "continuing with launch" in _continued(world, launches=0).raw
 
 
+def _narrow(world: World) -> None:
+    """Margins within which one stored launch, whose variance is assumed, decides nothing."""
+    config = world.folder / "moeperf.toml"
+    text = config.read_text("utf-8")
+    for wide, narrow in (("50%", "3%"), ("45%", "3%"), ("20%", "2%")):
+        assert wide in text
+        text = text.replace(wide, narrow)
+    config.write_text(text, "utf-8")
+
+
+def test_runs_that_were_recorded_are_no_undecided_ones(make_world: Callable[..., World]) -> None:
+    """An undecided level is extended while the estimate lies inside the margins: the next update measures again."""
+    world = make_world(config="[backends.one]\n")
+    _narrow(world)
+    assert world.run("--backend=one", "--update-baselines").code == 0
+    extended = world.run("--backend=one", "--update-baselines")
+    assert extended.code == 0, extended.raw
+    assert "one c=2 16/16: INCONCLUSIVE" in extended.raw
+    again = world.run("--backend=one", "--update-baselines", "--perf-continue")
+    assert again.raw.count("candidate is up") == 1, again.raw
+    assert "continuing with launch" not in again.raw
+
+
+def test_an_undecided_invocation_is_gone_on_from(make_world: Callable[..., World]) -> None:
+    world = make_world(config="[backends.one]\n")
+    _narrow(world)
+    assert world.run("--backend=one", "--update-baselines").code == 0
+    undecided = world.run("--backend=one")
+    assert undecided.code == 1
+    assert undecided.section("test_decode[one-2]").startswith("INCONCLUSIVE")
+    assert world.kept_runs() == 0, "they would be told as those of an interrupted invocation"
+    again = world.run("--backend=one", "--perf-continue")
+    launches = undecided.raw.count("candidate is up")
+    assert again.raw.count("continuing with launch") == launches >= 1
+    assert "candidate is up" not in again.raw
+
+
 def test_a_killed_pytest_leaves_nothing_but_its_finished_runs(make_world: Callable[..., World]) -> None:
     world = make_world(config="[backends.one]\n", test=BOTH)
     invocation = world.start("--backend=one", "--update-baselines")

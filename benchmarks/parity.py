@@ -19,6 +19,7 @@ import contextlib
 import json
 import math
 import os
+import select
 import signal
 import socket
 import statistics
@@ -46,6 +47,7 @@ CPU_VARIABLES = {"SGLANG_USE_CPU_ENGINE": "1", "HF_HUB_OFFLINE": "1", "OMP_NUM_T
 """One thread: two that wait for each other at every operator crawl as soon as anything else runs on the host."""
 SMALL = 0.02
 NOISY = 0.10
+PEER_TIMEOUT_S = 900.0
 
 WITH_SHARE = "ttft_ms_p50 + share"
 DIFFERENCES = {
@@ -135,7 +137,8 @@ class Theirs:
             with contextlib.suppress(BrokenPipeError):
                 self._process.stdin.write(json.dumps(job) + "\n")
                 self._process.stdin.flush()
-            if self._process.stdout.readline() != "done\n" or not output.exists():
+            answered, _, _ = select.select([self._process.stdout], [], [], PEER_TIMEOUT_S)
+            if not answered or self._process.stdout.readline() != "done\n" or not output.exists():
                 sys.exit(f"sglang.bench_serving failed:\n{Path(self._said.name).read_text()[-3000:]}")
             record = json.loads(output.read_text().splitlines()[-1])
         return {name: float(record[key]) for name, key in THEIR_KEYS.items()}

@@ -11,6 +11,8 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any, TypeVar, cast
 
+from pytest_moeperf.model.server import API_KEY_PLACEHOLDER
+
 T = TypeVar("T")
 
 REDACTED = "***"
@@ -30,7 +32,7 @@ _MODEL_TOKEN = re.compile(
 
 _QUOTED = r"\"(?:[^\"\\]|\\.)*\"|'(?:[^'\\]|\\.)*'"
 _BARE = r"[^\s,;&)\]}\"'<>]+"
-_PLACEHOLDER = r"\{api_key\}(?![A-Za-z0-9._~+/\-])"
+_PLACEHOLDER = re.escape(API_KEY_PLACEHOLDER) + r"(?![A-Za-z0-9._~+/\-])"
 """In a command that is still to be filled in."""
 _NOTHING = re.compile(rf"None|null|True|False|true|false|\*\*\*|{_PLACEHOLDER}")
 _COUNT = re.compile(r"\d{1,12}(?:\.\d+)?")

@@ -93,7 +93,7 @@ class Row:
 
     @property
     def verdict_text(self) -> str:
-        return RECORDED if self.recorded else self.verdict.value
+        return shown_verdict(self)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -184,8 +184,8 @@ def status_of(outcome: Outcome, *, warn: bool) -> str:
     return WARNED if warn and outcome.verdict is Verdict.INCONCLUSIVE else FAILED
 
 
-def shown_verdict(outcome: Outcome) -> str:
-    return RECORDED if outcome.recorded else outcome.verdict.value
+def shown_verdict(cell: Outcome | Row) -> str:
+    return RECORDED if cell.recorded else cell.verdict.value
 
 
 def counts(view: View) -> dict[str, int]:

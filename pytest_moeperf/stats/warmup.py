@@ -38,7 +38,7 @@ def cold_runs(values: Sequence[float], *, tolerance: float) -> int:
     :param tolerance: a smaller distance than this is never cold.
 
     A run that compiled kernels reads several times too slow, and two in a row may: 7844, 6415, 12140, 12499 tok/s were
-    four runs of one batch size on an H200. Noise, however wide, has later runs on both sides of it.
+    four runs of one batch size on an H200. Noise, however wide, mostly has later runs on both sides of a run.
     """
     cold = 0
     for index in range(len(values) - FEWEST):

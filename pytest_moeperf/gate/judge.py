@@ -23,7 +23,7 @@ from pytest_moeperf.gate.evidence import (
 from pytest_moeperf.gate.state import CONFIRM, RECORD, SCREEN, SCREEN_ALPHA, VERIFY, CellState, last_look, planned_look
 from pytest_moeperf.gate.verify import judge_verification
 from pytest_moeperf.model.bounds import Bound
-from pytest_moeperf.model.verdict import Verdict
+from pytest_moeperf.model.verdict import Interval, Verdict
 from pytest_moeperf.stats.stored import Prediction
 from pytest_moeperf.units import format_change, format_percent
 from pytest_moeperf.verdicts import inside_noise, proven_better, proven_worse, shown_not_worse
@@ -193,7 +193,8 @@ def _confirm(state: CellState, shares: Mapping[tuple[str, str], float]) -> CellS
         return decide(state, findings)
     if last_look(state):
         return decide(state, [_at_the_end(state, item) for item in findings])
-    return _unless_hopeless(replace(state, look=state.look + 1), findings)
+    judged = {item.bound.key: item.interval for item in findings if item.interval is not None}
+    return _unless_hopeless(replace(state, look=state.look + 1, judged=judged), findings)
 
 
 def _unless_hopeless(state: CellState, findings: list[Finding]) -> CellState:
@@ -277,10 +278,7 @@ def conclude(state: CellState, why: str) -> CellState:
         return _with_reason(_record(state), why)
     findings = []
     for bound in state.bounds:
-        found = prediction(state, bound)
-        interval = confirm_interval(state, bound) if state.phase == CONFIRM else None
-        if interval is None and found is not None:
-            interval = found.interval(SCREEN_ALPHA)
+        interval = _last_interval(state, bound)
         outlook = with_outlook(state, bound, interval) if interval is not None else None
         findings.append(Finding(bound=bound, verdict=Verdict.INCONCLUSIVE, interval=outlook))
     if state.discovery is not None:
@@ -288,6 +286,17 @@ def conclude(state: CellState, why: str) -> CellState:
             state, decision=replace(state.discovery, reasons=(*state.discovery.reasons, f"Not verified: {why}"))
         )
     return decide(state, findings, why=why)
+
+
+def _last_interval(state: CellState, bound: Bound) -> Interval | None:
+    """What an undecided bound was last read from; launches that came after that look are shown as the next would."""
+    if state.phase == CONFIRM:
+        seen, now = state.judged.get(bound.key), claim_interval(state, bound, 1.0)
+        shown = seen if seen is not None and (now is None or seen.n == now.n) else now
+        if shown is not None:
+            return shown
+    found = prediction(state, bound)
+    return found.interval(SCREEN_ALPHA) if found is not None else None
 
 
 def _with_reason(state: CellState, why: str) -> CellState:

@@ -11,7 +11,7 @@ from pytest_moeperf.model.bench import CellPlan
 from pytest_moeperf.model.bounds import Bound
 from pytest_moeperf.model.run import CANDIDATE, REFERENCE, Launch, Run
 from pytest_moeperf.model.settings import GateSettings
-from pytest_moeperf.model.verdict import Decision
+from pytest_moeperf.model.verdict import Decision, Interval
 from pytest_moeperf.stats.components import Components, components
 from pytest_moeperf.stats.effects import LaunchMean, launch_mean, launch_means, usable
 
@@ -87,6 +87,8 @@ class CellState:
     launches: tuple[ObservedLaunch, ...] = ()
     look: int = 0
     """Index of the next look of a confirmation, among all its checkpoints."""
+    judged: dict[str, Interval] = field(default_factory=dict)
+    """What the last look read each bound from, by bound key."""
     rejected: frozenset[tuple[str, str]] = frozenset()
     """Hypotheses (bound key, side) rejected so far."""
     discovery: Decision | None = None

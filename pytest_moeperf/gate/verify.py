@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from pytest_moeperf.gate.decide import decide
 from pytest_moeperf.gate.evidence import Finding, limits, pair_data
-from pytest_moeperf.gate.state import VERIFY, VERIFY_ALPHA, CellState
+from pytest_moeperf.gate.state import CONFIRM, VERIFY, VERIFY_ALPHA, CellState
 from pytest_moeperf.model.bounds import Bound
 from pytest_moeperf.model.run import CANDIDATE, REFERENCE, Run
 from pytest_moeperf.model.verdict import Verdict
@@ -123,15 +123,11 @@ def moved_reference(state: CellState, bound: Bound) -> list[str]:
         item.means[bound.key].mean
         for item in sorted(state.of(REFERENCE, phase=VERIFY), key=lambda item: item.pair or 0)
     ]
-    candidate = [item.means[bound.key].mean for item in state.of(CANDIDATE, phase=VERIFY)]
     half = len(reference) // 2
     if half < 1:
         return ["the reference was not launched again after the candidate"]
     first, second = reference[:half], reference[half:]
-    groups = [first, second, candidate]
-    squares = sum((item - sum(group) / len(group)) ** 2 for group in groups for item in group)
-    df = sum(len(group) - 1 for group in groups)
-    sd = max(SD_FLOOR, math.sqrt(squares / df)) if df else SD_FLOOR
+    sd, df = _reference_sd(state, bound, (first, second))
     shift = sum(second) / len(second) - sum(first) / len(first)
     margin = limits(state, bound).loss
     reach = t_quantile(1 - VERIFY_ALPHA, df) * sd * math.sqrt(1 / len(first) + 1 / len(second)) if df else math.inf
@@ -140,3 +136,16 @@ def moved_reference(state: CellState, bound: Bound) -> list[str]:
     change, allowed = format_change(bound.ratio(shift)), format_percent(bound.regression)
     text = f"the reference's second block is not shown equal to its first ({change}, margin {allowed})"
     return [f"{text}: the host may have moved"]
+
+
+def _reference_sd(state: CellState, bound: Bound, blocks: Sequence[Sequence[float]]) -> tuple[float, int]:
+    """Sd of the mean of one launch of the reference and its degrees of freedom: from all its launches, the discovery's
+    and the stored ones too. The candidate's tell nothing here: another backend has a noise of its own."""
+    discovery = [item.means[bound.key].mean for item in state.of(REFERENCE, phase=CONFIRM)]
+    groups = [group for group in (*blocks, discovery) if group]
+    squares = math.fsum((item - math.fsum(group) / len(group)) ** 2 for group in groups for item in group)
+    df = sum(len(group) - 1 for group in groups)
+    stored = state.stored.get(bound.key)
+    if stored is not None:
+        squares, df = squares + stored.launch_ms * stored.launch_df, df + stored.launch_df
+    return (max(SD_FLOOR, math.sqrt(squares / df)) if df else SD_FLOOR), df

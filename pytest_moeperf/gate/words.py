@@ -7,7 +7,8 @@ from collections.abc import Callable, Sequence
 
 from pytest_moeperf.fingerprint import describe
 from pytest_moeperf.gate.evidence import Finding, full_margin, limits, prediction
-from pytest_moeperf.gate.state import CONFIRM, VERIFY, VERIFY_PAIRS, CellState
+from pytest_moeperf.gate.state import CONFIRM, SCREEN, VERIFY, VERIFY_PAIRS, CellState
+from pytest_moeperf.model.bounds import Bound
 from pytest_moeperf.model.verdict import BoundResult, Interval, Verdict
 from pytest_moeperf.units import format_percent, format_quantity
 from pytest_moeperf.verdicts import explain, format_interval
@@ -87,13 +88,12 @@ def _regression(state: CellState, finding: Finding, result: BoundResult) -> str:
 
 
 def _inconclusive(state: CellState, finding: Finding, result: BoundResult) -> str:
-    loss = format_percent(result.bound.regression)
     if result.interval is None:
         return f"Nothing was measured that could decide{': ' + finding.detail if finding.detail else ''}."
     if finding.detail:
         return f"Not decided: {finding.detail}."
     count = result.interval.launches_to_decide
-    open_text = f"Neither a loss of {loss} nor its absence is proven"
+    open_text = _open(state, result.bound)
     if count is not None:
         unit = "pairs" if state.paired and state.phase == CONFIRM else "launches"
         return f"{open_text}; about {count} {unit} in all would decide."
@@ -104,6 +104,14 @@ def _inconclusive(state: CellState, finding: Finding, result: BoundResult) -> st
             f"uncertainty (sd) of {format_percent(round(found.se_limit, 4))}."
         )
     return f"{open_text}."
+
+
+def _open(state: CellState, bound: Bound) -> str:
+    margin, loss = limits(state, bound), format_percent(bound.regression)
+    if full_margin(state, bound) or state.phase == SCREEN:
+        return f"Neither a loss of {loss} nor its absence is proven"
+    beyond = format_percent(round(abs(bound.ratio(-margin.proven_loss)), 4))
+    return f"Neither a loss (interval beyond {beyond}) nor its absence (interval within {loss}) is proven"
 
 
 def _provisional(state: CellState, verdict: Verdict) -> list[str]:

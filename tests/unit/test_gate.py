@@ -374,6 +374,43 @@ def test_a_host_that_moved_is_no_win() -> None:
     assert "the reference's second block is not shown equal to its first" in decision.reasons[-1]
 
 
+def with_arms(state: gate.CellState, reference: Sequence[float], candidate: Sequence[float]) -> gate.CellState:
+    """Their output tok/s, in pairs."""
+    for number, pair in enumerate(zip(reference, candidate, strict=True)):
+        for arm, tok_s in zip((REFERENCE, CANDIDATE), pair, strict=True):
+            launch = Launch(id=f"{state.phase}{arm}{number}", session="now", arm=arm)
+            run = run_of(math.log(tok_s) - LEVEL, launch, state.plan)
+            state = gate.add_launch(state, launch=launch, runs=[run], pair=number)
+    return state
+
+
+def test_a_noisy_candidate_does_not_hide_that_the_reference_stayed() -> None:
+    """Means of the launches of an H200, c=1: triton_kernel (the reference) repeats itself ten times better than
+    triton."""
+    reference, candidate = (376.3, 371.0, 366.7, 364.0), (568.0, 662.5, 666.0, 608.4)
+    assert decided(gate.judge(with_arms(verifying([]), reference, candidate))).verdict is Verdict.VERIFIED_WIN
+
+
+def test_a_quiet_candidate_does_not_vouch_for_a_noisy_reference() -> None:
+    decision = decided(gate.judge(with_arms(verifying([]), (340.0, 380.0, 345.0, 385.0), (600.0, 601.0, 602.0, 600.0))))
+    assert decision.verdict is Verdict.UNVERIFIED_WIN
+    assert "the reference's second block is not shown equal to its first" in decision.reasons[-1]
+
+
+def test_what_is_stored_of_the_reference_tells_its_noise_too() -> None:
+    verifying_noisy = screened(
+        0.9,
+        capabilities=PAIRED,
+        settings=replace(ONE_RUN, verify_wins=True),
+        store=((0.06, -0.06), (0.05, -0.07), (-0.06, 0.06), (-0.06, 0.06)),
+    )
+    assert verifying_noisy.phase == "verify"
+    lucky = with_arms(verifying_noisy, (370.0, 370.1, 370.0, 370.2), (600.0, 601.0, 602.0, 600.0))
+    decision = decided(gate.judge(lucky))
+    assert decision.verdict is Verdict.UNVERIFIED_WIN
+    assert "is not shown equal" in decision.reasons[-1]
+
+
 def test_a_verification_that_finds_a_loss_is_a_regression() -> None:
     assert decided(gate.judge(verifying([-0.3, -0.301, -0.299, -0.3]))).verdict is Verdict.REGRESSION
 
@@ -382,6 +419,33 @@ def test_a_verification_that_can_not_be_paid_leaves_the_win_unverified() -> None
     decision = decided(gate.conclude(verifying([]), "The budget is used up."))
     assert decision.verdict is Verdict.UNVERIFIED_WIN
     assert decision.reasons[-1] == "Not verified: The budget is used up."
+
+
+def test_what_is_left_open_shows_the_interval_that_it_was_last_judged_by() -> None:
+    """At a wider level than the next look's: half of the error of this look, and Holm's share of that."""
+    store = ((0.02,), (-0.02,), (0.015,), (-0.015,))
+    state = gate.judge(with_candidates(screened(-0.14, store=store), [-0.14]))
+    judged = gate.judge(with_candidates(state, [-0.15, -0.14]), shares={("throughput", gate.LOSS): 0.5})
+    assert judged.decision is None
+    decision = decided(gate.conclude(judged, "The budget is used up."))
+    (result,) = decision.results
+    assert result.interval is not None
+    assert (result.interval.n, result.interval.upper > -0.015) == (4, True)
+    assert decision.reasons[1].startswith(
+        "Neither a loss (interval beyond 1.5 %) nor its absence (interval within 5 %) is proven"
+    )
+    later = decided(gate.conclude(with_candidates(judged, [-0.14]), "The budget is used up."))
+    (newer,) = later.results
+    assert newer.interval is not None
+    assert newer.interval.n == 5
+
+
+def with_candidates(state: gate.CellState, effects: Sequence[float]) -> gate.CellState:
+    first = len(state.launches)
+    for number, effect in enumerate(effects, start=first):
+        launch = Launch(id=f"L{number}", session="now")
+        state = gate.add_launch(state, launch=launch, runs=[run_of(effect, launch, state.plan)])
+    return state
 
 
 # -- validity

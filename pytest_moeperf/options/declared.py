@@ -45,7 +45,7 @@ class Option:
         self.parse = parse
         self.help = help
         self.flag = flag
-        """Empty: in the file only."""
+        """Empty: in the file and the environment only."""
         self.key = key
         """In ``[tool.moeperf]``; empty: an act, not a setting, so never in a file."""
         self.switch = switch
@@ -58,7 +58,8 @@ class Option:
 
     @property
     def env(self) -> str:
-        return ENV_PREFIX + self.flag.removeprefix("--perf-").replace("-", "_").upper() if self.flag else ""
+        """Its variable: named after the flag, without one after the key."""
+        return ENV_PREFIX + (self.flag.removeprefix("--perf-").replace("-", "_") or self.key).upper()
 
     @property
     def name(self) -> str:

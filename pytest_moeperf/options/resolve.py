@@ -123,7 +123,7 @@ def _value(option: Option, given: Given, table: Mapping[str, Any], where: str) -
     from_flag = given.namespace.get(option.dest)
     if from_flag is not None:
         return (tuple(dict.fromkeys(from_flag)) if option.repeatable else from_flag), "command line"
-    if option.env and option.env in given.environ:
+    if option.env in given.environ:
         return _parsed(option, given.environ[option.env], option.env), f"environment {option.env}"
     if option.key and option.key in table:
         return _parsed(option, table[option.key], f"{where} {option.key}"), f"file {given.file}"

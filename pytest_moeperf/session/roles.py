@@ -118,7 +118,7 @@ class TellingRole:
     def __init__(self, telling: Telling) -> None:
         self._telling = telling
 
-    def pytest_report_header(self) -> str:
+    def pytest_report_header(self) -> list[str]:
         return self._telling.header()
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:

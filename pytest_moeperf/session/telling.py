@@ -14,6 +14,7 @@ import pytest
 
 from pytest_moeperf.model.settings import Settings
 from pytest_moeperf.model.verdict import Outcome
+from pytest_moeperf.options.variables import told_unknown
 from pytest_moeperf.reporting.spent import time_spent
 from pytest_moeperf.reporting.view import Heading, View, build_view
 from pytest_moeperf.session.command import command_of
@@ -41,11 +42,12 @@ class Telling:
         self._written: list[Path] = []
         self._locations: dict[str, tuple[str, int]] = {}
 
-    def header(self) -> str:
+    def header(self) -> list[str]:
         settings = self._settings
         held = f"held against {settings.reference}" if settings.reference else "held against their own baselines"
         source = settings.config_file or "no configuration file"
-        return f"moeperf: engine {settings.engine}, {', '.join(settings.backends)}, {held} ({source})"
+        first = f"moeperf: engine {settings.engine}, {', '.join(settings.backends)}, {held} ({source})"
+        return [first, *(f"moeperf: {line}" for line in told_unknown(os.environ))]
 
     def add(self, outcome: Outcome, report: pytest.TestReport) -> None:
         self._outcomes.append(outcome)

@@ -32,6 +32,18 @@ def test_a_malformed_flag(suite: SimulatedSuite, own_runtime_folder: Path) -> No
     )
 
 
+def test_a_variable_that_sets_nothing_is_told_at_the_top(
+    suite: SimulatedSuite, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MOEPERF_TENSOR_PARALEL", "2")
+    lines = suite.run("--collect-only").text.splitlines()
+    (number,) = (number for number, line in enumerate(lines) if line.startswith("moeperf: engine simulated"))
+    assert (
+        lines[number + 1]
+        == "moeperf: MOEPERF_TENSOR_PARALEL is set, but there is no such option (is MOEPERF_TENSOR_PARALLEL meant?)"
+    )
+
+
 HOOK = """
 import dataclasses
 

@@ -11,6 +11,9 @@ from pytest_moeperf.errors import UsageProblem
 from pytest_moeperf.model.settings import Settings
 from pytest_moeperf.options.declared import OPTIONS
 from pytest_moeperf.options.resolve import Given, find_file, resolve, start_folder
+from pytest_moeperf.options.variables import told_unknown
+from pytest_moeperf.servers.proctree import GUARDIAN_VARIABLE, LAUNCH_VARIABLE
+from pytest_moeperf.servers.runtime import LOCKS_VARIABLE, RUNTIME_VARIABLE
 
 FILE = Path("/suite/moeperf.toml")
 
@@ -147,6 +150,23 @@ def test_attaching_chooses_the_engine_and_names_a_backend() -> None:
 )
 def test_a_bad_file_names_the_key_the_value_and_what_is_allowed(table: dict[str, Any], text: str) -> None:
     assert refusal(table) == text
+
+
+def test_every_option_has_a_variable_of_its_own() -> None:
+    assert len({option.env for option in OPTIONS}) == len(OPTIONS)
+    environ = {"MOEPERF_MODEL": "other-moe", "MOEPERF_TENSOR_PARALLEL": "2", "MOEPERF_REGRESSION": "4%"}
+    resolved = settings({"model": "moe", "tensor_parallel": 8}, environ=environ)
+    assert (resolved.model, resolved.tensor_parallel, resolved.gate.regression) == ("other-moe", 2, 0.04)
+    assert resolved.provenance["model"] == "environment MOEPERF_MODEL"
+
+
+def test_a_variable_that_sets_nothing_is_told() -> None:
+    ours = [RUNTIME_VARIABLE, LOCKS_VARIABLE, LAUNCH_VARIABLE, GUARDIAN_VARIABLE, "MOEPERF_API_KEY"]
+    assert told_unknown([*ours, *(option.env for option in OPTIONS), "PATH", "OTHER_MOEPERF_MODEL"]) == []
+    assert told_unknown(["MOEPERF_TENSOR_PARALEL", "MOEPERF_KERNELS"]) == [
+        "MOEPERF_KERNELS is set, but there is no such option",
+        "MOEPERF_TENSOR_PARALEL is set, but there is no such option (is MOEPERF_TENSOR_PARALLEL meant?)",
+    ]
 
 
 def test_a_bad_environment_variable_is_named() -> None:

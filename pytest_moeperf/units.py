@@ -68,6 +68,12 @@ def format_change(ratio: float, digits: int = 1) -> str:
     return f"{percent:+.0f} %" if abs(percent) >= 20 else f"{percent:+.{digits}f} %"
 
 
+def format_level(level: float) -> str:
+    """Of an interval: ``95 %``, ``99.8 %``, ``99.95 %``. Never ``100 %``, which no interval reaches."""
+    texts = (f"{level * 100:.{digits}g}" for digits in range(3, 17))
+    return f"{next((text for text in texts if float(text) < 100), '100')} %"
+
+
 def format_percent(fraction: float) -> str:
     """``0.05`` -> ``5 %``; as many digits as are needed to tell it from its neighbours."""
     return f"{fraction * 100:.3g} %"

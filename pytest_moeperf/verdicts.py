@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from pytest_moeperf.model.bounds import Bound
 from pytest_moeperf.model.verdict import SEVERITY, BoundResult, Interval, Verdict
-from pytest_moeperf.units import format_change, format_percent, format_quantity
+from pytest_moeperf.units import format_change, format_level, format_percent, format_quantity
 
 WIDEST = 50.0
 """Effects beyond it (a factor of 1e21) are all the same to a reader."""
@@ -101,7 +101,7 @@ def figures(result: BoundResult) -> str:
     if result.interval is not None:
         interval = result.interval
         text += f", {format_interval(bound, interval)}"
-        text += f" ({interval.method}, n = {interval.n}, {interval.level * 100:.3g} % interval)"
+        text += f" ({interval.method}, n = {interval.n}, {format_level(interval.level)} interval)"
     return text
 
 

@@ -8,6 +8,8 @@
 - VERIFIED_WIN: moved, by the verification runs alone.
 - UNVERIFIED_WIN, INVALID: refused.
 
+Sessions: invocations within an hour of each other are one (``sessions.py``).
+
 Drift: many small steps must not add up to a large one that nobody accepted. Without a reason an update may leave the
 level at most ``max_drift`` worse than the anchor, or than the last level accepted with a reason if that is lower; an
 extension may leave it at most ``max_drift`` better than the anchor, or than the best level ever moved to or accepted.
@@ -31,10 +33,12 @@ from pytest_moeperf.baselines.rules import (
     unfit_to_join,
     unfit_to_record,
 )
+from pytest_moeperf.baselines.sessions import joined
 from pytest_moeperf.model.baseline import Baseline, BaselineEvent, StoredRun
 from pytest_moeperf.model.bounds import Bound
 from pytest_moeperf.model.run import Evidence, Fingerprint
 from pytest_moeperf.model.verdict import Decision, Verdict
+from pytest_moeperf.model.workload import SIMULATED
 from pytest_moeperf.units import format_change, format_percent, format_quantity
 
 
@@ -80,6 +84,8 @@ def propose_update(
     refusal = unfit_to_record(new_runs, bounds=bounds, decision=decision, evidence=evidence)
     if refusal is not None:
         return refusal
+    if engine != SIMULATED:
+        new_runs = joined(existing.runs if existing is not None else (), new_runs)
     if existing is None or decision.verdict is Verdict.INCOMPARABLE:
         runs, older = keep_sessions(_sorted(new_runs), limit=session_limit)
         first = Baseline(

@@ -10,7 +10,7 @@ from pytest_moeperf.gate.evidence import Finding, full_margin, limits, predictio
 from pytest_moeperf.gate.state import CONFIRM, SCREEN, VERIFY, VERIFY_PAIRS, CellState
 from pytest_moeperf.model.bounds import Bound
 from pytest_moeperf.model.verdict import BoundResult, Interval, Verdict
-from pytest_moeperf.units import format_percent, format_quantity
+from pytest_moeperf.units import format_level, format_percent, format_quantity
 from pytest_moeperf.verdicts import explain, format_interval
 
 RECORD_STEP = "{pytest} --update-baselines -k {node}"
@@ -80,11 +80,11 @@ def _nothing_to_compare(state: CellState, verdict: Verdict, finding: Finding) ->
 def _regression(state: CellState, finding: Finding, result: BoundResult) -> str:
     if finding.detail:
         return f"Worse than its {finding.detail}."
-    level = result.interval.level * 100 if result.interval is not None else 0.0
+    level = format_level(result.interval.level) if result.interval is not None else ""
     margin = limits(state, result.bound)
     loss = margin.loss if full_margin(state, result.bound) else margin.proven_loss
     beyond = format_percent(round(abs(result.bound.ratio(-loss)), 4))
-    return f"Proven worse: the whole {level:.3g} % interval lies beyond a loss of {beyond}."
+    return f"Proven worse: the whole {level} interval lies beyond a loss of {beyond}."
 
 
 def _inconclusive(state: CellState, finding: Finding, result: BoundResult) -> str:
@@ -180,7 +180,7 @@ def _undecided(state: CellState) -> list[str]:
     if not state.capabilities.reference:
         steps.append(REFERENCE_STEP)
     if not state.paired:
-        steps.append(f"{RECORD_STEP}    (in further sessions: more stored launches narrow every interval)")
+        steps.append(f"{RECORD_STEP}    (in further sessions, an hour apart or more: they narrow every interval)")
     steps.append("moeperf audit    (looks for what makes launches on this host differ)")
     return steps
 

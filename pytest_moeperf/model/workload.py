@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Any
 
-ENGINES = ("simulated", "sglang", "attached")
+SIMULATED = "simulated"
+ENGINES = (SIMULATED, "sglang", "attached")
 DATASETS = ("random-ids",)
 
 

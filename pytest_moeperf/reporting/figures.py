@@ -9,7 +9,7 @@ from pytest_moeperf.model.bounds import Bound
 from pytest_moeperf.model.run import CANDIDATE
 from pytest_moeperf.model.verdict import BoundResult, Outcome
 from pytest_moeperf.model.workload import Workload
-from pytest_moeperf.units import format_change, format_percent, format_quantity
+from pytest_moeperf.units import format_change, format_level, format_quantity
 
 THROUGHPUT = Bound(metric="throughput")
 _LARGEST_CHANGE = 1000.0
@@ -28,7 +28,7 @@ class Change:
 
     @property
     def level_text(self) -> str:
-        return format_percent(self.level)
+        return format_level(self.level)
 
 
 def metric_label(bound: Bound) -> str:

@@ -60,11 +60,12 @@ def propose(
     evidence: Evidence = CONFIRMED,
     max_drift: float = 0.1,
     session_limit: int = 12,
+    engine: str = "sglang",
 ) -> Update | Refusal:
     return propose_update(
         existing,
         runs,
-        engine="sglang",
+        engine=engine,
         model="m",
         bounds=BOUNDS,
         decision=decision,
@@ -96,6 +97,19 @@ def first(tok_s: float = 100.0) -> Baseline:
 
 def sessions_of(runs: tuple[StoredRun, ...]) -> list[str]:
     return sorted({run.session for run in runs})
+
+
+def test_an_invocation_right_after_another_adds_launches_and_no_session() -> None:
+    later = tuple(
+        replace(run, id=f"{run.id}-again", session="again", launch=f"{run.launch}-again", started_at=at)
+        for run, at in zip(session(1, 100.0), (f"2026-11-01T10:5{n}:00Z" for n in range(4)), strict=True)
+    )
+    both = accepted(propose(first(), later, decided(Verdict.EQUIVALENT)))
+    assert (both.sessions, both.launches, both.provisional) == (1, 4, True)
+    assert sessions_of(both.runs) == ["d01"]
+    # The simulated engine draws a session's state for each invocation.
+    simulated = accepted(propose(first(), later, decided(Verdict.EQUIVALENT), engine="simulated"))
+    assert (simulated.sessions, simulated.provisional) == (2, False)
 
 
 def test_the_first_recording_is_level_and_anchor() -> None:

@@ -10,6 +10,7 @@ from pytest_moeperf.errors import BaselineError, LoadError, MoeperfError, Server
 from pytest_moeperf.units import (
     format_change,
     format_duration,
+    format_level,
     format_quantity,
     parse_duration_s,
     parse_percent,
@@ -80,3 +81,18 @@ def test_errors_survive_the_wire_of_xdist(error: MoeperfError) -> None:
 def test_a_server_error_shows_the_tail_of_the_log() -> None:
     error = ServerError(what="triton exited with code 1", hint="out of memory", log_path="/log", log_tail=("a", "b"))
     assert str(error) == ("triton exited with code 1\n  hint: out of memory\n  last lines of /log:\n    | a\n    | b")
+
+
+@pytest.mark.parametrize(
+    ("level", "text"),
+    [
+        (0.95, "95 %"),
+        (0.978472, "97.8 %"),
+        (0.999, "99.9 %"),
+        (0.9995, "99.95 %"),
+        (0.999996, "99.9996 %"),
+        (1 - 1e-9, "99.9999999 %"),
+    ],
+)
+def test_no_interval_is_a_hundred_percent(level: float, text: str) -> None:
+    assert format_level(level) == text

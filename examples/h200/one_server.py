@@ -1,6 +1,6 @@
-"""What needs a server that stays: ``python examples/h200/one_server.py OUT``.
+"""What needs a server that stays: ``python examples/h200/one_server.py OUT slow_down|parity``.
 
-The effect of ``/slow_down``, and whether our metrics agree with sglang.bench_serving's, at 10 and at 1024 streams.
+``slow_down``: its effect. ``parity``: whether our metrics agree with sglang.bench_serving's, at 10 and at 1024 streams.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def server_command(config: Path) -> tuple[list[str], dict[str, str]]:
     return [*command, "--moe-runner-backend=triton"], server["env"]
 
 
-def main(out: Path) -> None:
+def main(out: Path, what: str) -> None:
     sys.path.insert(0, str(BENCHMARKS))
     from parity import serving
 
@@ -39,11 +39,10 @@ def main(out: Path) -> None:
     at_10 = ("--concurrency=10", "--input-len=512", "--output-len=128", "--num-prompts=60", "--pairs=4")
     at_1024 = ("--concurrency=1024", "--input-len=128", "--output-len=64", "--num-prompts=3072", "--pairs=4")
     with serving(command, env=env, start_timeout_s=600) as url:
-        for name, arguments in (
-            ("slow_down", slow_down),
-            ("parity_c1024", [*parity, *at_1024]),
-            ("parity_c10", [*parity, *at_10]),
-        ):
+        for name, arguments in {
+            "slow_down": (("slow_down", slow_down),),
+            "parity": (("parity_c10", [*parity, *at_10]), ("parity_c1024", [*parity, *at_1024])),
+        }[what]:
             done = subprocess.run(
                 [*arguments, f"--url={url}", f"--json={out / name}.json"],
                 stdout=subprocess.PIPE,
@@ -55,4 +54,4 @@ def main(out: Path) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    main(Path(sys.argv[1]), sys.argv[2])

@@ -11,6 +11,8 @@ from types import ModuleType
 import pytest
 
 from pytest_moeperf.options.declared import ALIASES, OPTIONS
+from pytest_moeperf.options.resolve import Given, find_file, resolve
+from pytest_moeperf.session.specs import reference_spec, server_spec
 
 SCRIPT = Path(__file__).resolve().parents[2] / "examples" / "h200" / "campaign.py"
 SHORT = {*ALIASES.values(), "-k"}
@@ -31,7 +33,7 @@ def campaign(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
 def measured(tmp_path: Path) -> Path:
     rows = [(0.0, 0.0), (0.2, -0.001), (0.4, 0.01), (0.6, 0.06), (0.8, 0.12)]
     file = tmp_path / "slow_down.json"
-    file.write_text(json.dumps({"rows": [{"sleep_ms": ms, "change": {"tpot_ms": change}} for ms, change in rows]}))
+    file.write_text(json.dumps({"rows": [{"sleep_ms": ms, "change": {"out_tps": -change}} for ms, change in rows]}))
     return file
 
 
@@ -43,8 +45,22 @@ def test_a_planted_regression_has_the_size_that_was_measured(
 
 
 def test_nothing_is_planted_beyond_what_was_measured(campaign: ModuleType, measured: Path) -> None:
-    with pytest.raises(ValueError, match=r"slow_down\.json: no sleep made a token 50% slower$"):
+    with pytest.raises(ValueError, match=r"slow_down\.json: no sleep took 50% of the throughput$"):
         campaign.sleep_for(0.5, measured)
+
+
+def test_a_planted_regression_is_held_against_the_same_backend_head_to_head(
+    campaign: ModuleType, measured: Path, tmp_path: Path
+) -> None:
+    command, added = campaign.command_of("slow10", tmp_path, measured=measured, left_s=300.4)
+    folder = Path(command[-1])
+    assert ("--perf-budget=300s" in command, added) == (True, {"SLEEP_MS": "0.733"})
+    file, table = find_file(folder, folder)
+    given = Given(file=file, table=table, environ={}, namespace={"moeperf_backends": ("triton",)})
+    settings = resolve(given, root=folder, active=True)
+    assert reference_spec(settings, server_spec(settings, "triton")) is not None
+    assert (folder / "test_decode.py").is_file()
+    assert not (folder / "baselines").exists()
 
 
 def test_every_step_asks_for_options_that_exist(campaign: ModuleType) -> None:

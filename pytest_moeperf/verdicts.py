@@ -64,10 +64,6 @@ def proven_better(interval: Interval, limits: Margins, *, full_margin: bool = Fa
     return interval.lower > (limits.win if full_margin else limits.proven_win) and interval.estimate > limits.win
 
 
-def inside_noise(interval: Interval) -> bool:
-    return interval.lower <= 0 <= interval.upper
-
-
 def overall(verdicts: tuple[Verdict, ...]) -> Verdict:
     """Of a cell with several bounds: the first of them in order of severity.
 

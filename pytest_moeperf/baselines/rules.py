@@ -86,6 +86,8 @@ class Step:
     verdict: Verdict
     estimate: float | None
     """Log-ratio effect against the stored level; None: nothing stored to compare with."""
+    noise: bool = False
+    """The interval holds "no change"."""
 
     @property
     def text(self) -> str:
@@ -110,8 +112,15 @@ def steps_of(
     steps: list[Step] = []
     for bound in bounds:
         result = judged.get(bound.key)
-        estimate = result.interval.estimate if result and result.interval else against_level.get(bound.key)
-        steps.append(Step(bound=bound, verdict=result.verdict if result else decision.verdict, estimate=estimate))
+        interval = result.interval if result else None
+        steps.append(
+            Step(
+                bound=bound,
+                verdict=result.verdict if result else decision.verdict,
+                estimate=interval.estimate if interval else against_level.get(bound.key),
+                noise=interval is not None and interval.inside_noise,
+            )
+        )
     return tuple(steps)
 
 
@@ -133,16 +142,18 @@ def kind_of(steps: Sequence[Step], *, decision: Decision, reason: str, verified:
 
 
 def _kind_of_undecided(steps: Sequence[Step], *, reason: str) -> str | Refusal:
-    better = [step for step in steps if step.looks_better]
+    """What is inside the noise joins the level, however far out the estimate is: a store that takes only launches near
+    its level never learns how far they spread."""
+    better = [step for step in steps if step.looks_better and not step.noise]
     if better:
         return Refusal(
-            reason=f"Neither proven nor verified, and outside the win margin: {_texts(better)}.",
+            reason=f"Neither proven nor verified, and outside the noise and the win margin: {_texts(better)}.",
             next_step=f"{VERIFY}, with a larger --perf-budget if that ran out",
         )
-    worse = [step for step in steps if step.looks_worse]
+    worse = [step for step in steps if step.looks_worse and (reason or not step.noise)]
     if worse and not reason:
         return Refusal(
-            reason=f"Not decided, and the estimate is outside the regression margin: {_texts(worse)}.",
+            reason=f"Not decided, and outside the noise and the regression margin: {_texts(worse)}.",
             next_step=f"a larger --perf-budget decides it; or accept it: {GIVE_REASON}",
         )
     return "moved" if worse else "extended"

@@ -2,8 +2,9 @@
 
 - None comparable stored: *recorded*, the first level and the anchor, frozen from then on.
 - EQUIVALENT, NON_INFERIOR, NO_CHANGE_SEEN: *extended*, the new runs join the level.
-- INCONCLUSIVE with every estimate inside the margins: extended, so that a provisional baseline can become a known one.
-- INCONCLUSIVE with an estimate outside: *moved* with a reason if that looks worse, refused if it looks better.
+- INCONCLUSIVE with every estimate inside the margins or the noise: extended, so that a provisional baseline can become
+  a known one.
+- INCONCLUSIVE with an estimate outside both: *moved* with a reason if that looks worse, refused if it looks better.
 - REGRESSION: moved, with a reason.
 - VERIFIED_WIN: moved, by the verification runs alone.
 - UNVERIFIED_WIN, INVALID: refused.

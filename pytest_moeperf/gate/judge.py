@@ -26,7 +26,7 @@ from pytest_moeperf.model.bounds import Bound
 from pytest_moeperf.model.verdict import Interval, Verdict
 from pytest_moeperf.stats.stored import Prediction
 from pytest_moeperf.units import format_change, format_percent
-from pytest_moeperf.verdicts import inside_noise, proven_better, proven_worse, shown_not_worse
+from pytest_moeperf.verdicts import proven_better, proven_worse, shown_not_worse
 
 OK, VIOLATED, UNCLEAR = "ok", "violated", "unclear"
 
@@ -168,7 +168,7 @@ def _screen_mode(state: CellState, item: Finding) -> Finding:
         return item
     interval = with_outlook(state, item.bound, item.interval)
     caught = format_percent(round(abs(item.bound.ratio(-found.caught(SCREEN_ALPHA))), 3))
-    if inside_noise(interval) and not item.detail:
+    if interval.inside_noise and not item.detail:
         detail = f"a regression of {caught} would have been caught with 95 %, a smaller one may be there"
         return replace(item, verdict=Verdict.NO_CHANGE_SEEN, interval=interval, detail=detail)
     detail = item.detail or "outside the noise of one launch, which alone fails nothing: --perf-mode=confirm decides"

@@ -62,6 +62,11 @@ class Interval:
     launches_to_decide: int | None = None
     """About how many launches (pairs for a confirmation) in all would decide; None: not known or decided."""
 
+    @property
+    def inside_noise(self) -> bool:
+        """It holds "no change"."""
+        return self.lower <= 0 <= self.upper
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Difference:

@@ -39,13 +39,12 @@ def session(day: int, tok_s: float, *, launches: int = 2, runs: int = 2) -> tupl
     )
 
 
-def decided(verdict: Verdict, *, estimate: float | None = None) -> Decision:
-    """``estimate``: relative change of throughput that the gate saw; TPOT the inverse."""
-    interval = (
-        Interval(estimate=math.log1p(estimate), lower=-1, upper=1, level=0.95, n=4, method="paired")
-        if estimate is not None
-        else None
-    )
+def decided(verdict: Verdict, *, estimate: float | None = None, half: float = 0.001) -> Decision:
+    """``estimate``: relative change of throughput that the gate saw; TPOT the inverse. ``half`` width of its interval."""
+    interval = None
+    if estimate is not None:
+        at = math.log1p(estimate)
+        interval = Interval(estimate=at, lower=at - half, upper=at + half, level=0.95, n=4, method="paired")
     results = tuple(BoundResult(bound=bound, verdict=verdict, interval=interval) for bound in BOUNDS)
     return Decision(cell=CELL, verdict=verdict, results=results)
 
@@ -156,7 +155,7 @@ def test_undecided_runs_inside_the_margins_join_so_that_a_baseline_can_grow() ->
 def test_undecided_runs_that_look_worse_need_a_reason_and_then_move() -> None:
     decision = decided(Verdict.INCONCLUSIVE, estimate=-0.07)
     assert refused(propose(first(), session(2, 93.0), decision)) == Refusal(
-        reason="Not decided, and the estimate is outside the regression margin: throughput -7.0 %, tpot +7.5 %.",
+        reason="Not decided, and outside the noise and the regression margin: throughput -7.0 %, tpot +7.5 %.",
         next_step=f"a larger --perf-budget decides it; or accept it: {GIVE_REASON}",
     )
     after = accepted(propose(first(), session(2, 93.0), decision, reason="ECC on"))
@@ -167,9 +166,21 @@ def test_undecided_runs_that_look_better_are_refused_whatever_the_reason() -> No
     decision = decided(Verdict.INCONCLUSIVE, estimate=0.05)
     for reason in ("", "looks good"):
         assert refused(propose(first(), session(2, 105.0), decision, reason=reason)) == Refusal(
-            reason="Neither proven nor verified, and outside the win margin: throughput +5.0 %, tpot -4.8 %.",
+            reason="Neither proven nor verified, and outside the noise and the win margin: throughput +5.0 %, tpot -4.8 %.",
             next_step=f"{VERIFY}, with a larger --perf-budget if that ran out",
         )
+
+
+@pytest.mark.parametrize("estimate", [-0.07, 0.05])
+def test_undecided_runs_inside_the_noise_join_wherever_their_estimate_is(estimate: float) -> None:
+    """One launch of a noisy cell against another, as on an H200 at c=1: +4.7 % [-2.6, +12.5]."""
+    decision = decided(Verdict.INCONCLUSIVE, estimate=estimate, half=0.08)
+    after = accepted(propose(first(), session(2, 100 * (1 + estimate)), decision))
+    assert (after.history[-1].kind, after.sessions) == ("extended", 2)
+    # Who gives a reason for a loss accepts a new level.
+    if estimate < 0:
+        moved = accepted(propose(first(), session(2, 93.0), decision, reason="ECC on"))
+        assert moved.history[-1].kind == "moved"
 
 
 def test_without_an_interval_the_estimate_comes_from_the_runs() -> None:

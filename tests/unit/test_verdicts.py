@@ -12,7 +12,6 @@ from pytest_moeperf.verdicts import (
     bound_result,
     explain,
     format_interval,
-    inside_noise,
     margins,
     overall,
     proven_better,
@@ -65,8 +64,8 @@ def test_what_is_proven() -> None:
     assert proven_better(interval(0.016, 0.05, 0.08), limits)
     assert not proven_better(interval(0.016, 0.029, 0.05), limits), "the mean must be beyond the win margin"
     assert not proven_better(interval(0.016, 0.05, 0.08), limits, full_margin=True)
-    assert inside_noise(interval(-0.01, 0.0, 0.01))
-    assert not inside_noise(interval(0.01, 0.02, 0.03))
+    assert interval(-0.01, 0.0, 0.01).inside_noise
+    assert not interval(0.01, 0.02, 0.03).inside_noise
 
 
 def test_the_gravest_verdict_is_the_cells() -> None:

@@ -1,0 +1,130 @@
+"""What the gate says today of launches that were measured on H200s (``benchmarks/data/h200_runs.csv``)."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Iterable
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+
+from pytest_moeperf import gate
+from pytest_moeperf.baselines.files import FileStore
+from pytest_moeperf.model.baseline import Baseline, BaselineMatch
+from pytest_moeperf.model.bench import CellPlan
+from pytest_moeperf.model.bounds import Bound
+from pytest_moeperf.model.records import ClientReport
+from pytest_moeperf.model.run import CANDIDATE, REFERENCE, Launch, Run
+from pytest_moeperf.model.settings import GateSettings
+from pytest_moeperf.model.verdict import Decision, Verdict
+from pytest_moeperf.rehearse import SOUND, metrics_of
+
+ROOT = Path(__file__).resolve().parents[2]
+BOUNDS = (Bound(metric="throughput"), Bound(metric="tpot"))
+ALONE = gate.Capabilities(reference=False, relaunch=True)
+PAIRED = gate.Capabilities(reference=True, relaunch=True)
+HOLM = {(bound.key, side): 0.5 for bound in BOUNDS for side in (gate.LOSS, gate.GAIN)}
+"""Two bounds of one cell make a family: its first step tests each at half of the error."""
+
+
+@cache
+def rows() -> dict[str, list[dict[str, str]]]:
+    """Valid runs after the warm-up, by launch."""
+    launches: dict[str, list[dict[str, str]]] = {}
+    with (ROOT / "benchmarks/data/h200_runs.csv").open(newline="") as file:
+        for row in csv.DictReader(file):
+            if row["warmup"] == "0" and not row["failed_checks"]:
+                launches.setdefault(row["launch"], []).append(row)
+    return launches
+
+
+def stored(name: str) -> Baseline:
+    (entry,) = (entry for entry in FileStore(ROOT / "examples/h200/baselines").all() if name in entry.path)
+    return entry.baseline
+
+
+def started(baseline: Baseline, *, capabilities: gate.Capabilities, settings: GateSettings) -> gate.CellState:
+    plan = CellPlan(cell=baseline.cell, bounds=BOUNDS)
+    state = gate.start(plan, settings=settings, capabilities=capabilities)
+    return gate.with_match(state, BaselineMatch(baseline=baseline))
+
+
+def with_launch(state: gate.CellState, name: str, *, arm: str = CANDIDATE, pair: int | None = None) -> gate.CellState:
+    launch = Launch(id=name, session="now", arm=arm)
+    runs = [_run(row, launch, state.plan) for row in rows()[name]]
+    return gate.add_launch(state, launch=launch, runs=runs, pair=pair)
+
+
+def _run(row: dict[str, str], launch: Launch, plan: CellPlan) -> Run:
+    metrics = metrics_of(0.0, plan.bounds)
+    tpot = replace(metrics.tpot_ms, mean=float(row["tpot_ms_mean"]))
+    return Run(
+        id=f"{launch.id}/{row['run']}",
+        cell=plan.cell,
+        launch=launch,
+        index=int(row["run"]),
+        started_at=row["started_at"],
+        metrics=replace(metrics, out_tps_steady=float(row["out_tps_steady"]), tpot_ms=tpot),
+        client=ClientReport(clock="kernel"),
+        checks=SOUND,
+    )
+
+
+def against_stored_runs(baseline: Baseline, launches: Iterable[str]) -> Decision:
+    """As the campaign does it without a reference arm, until a decision or the last launch."""
+    state = started(baseline, capabilities=ALONE, settings=GateSettings())
+    for name in launches:
+        state = with_launch(state, name)
+        while state.decision is None and gate.enough(state):
+            state = gate.judge(state, shares=HOLM)
+        if state.decision is not None:
+            return state.decision
+    decision = gate.conclude(state, "The budget is used up.").decision
+    assert decision is not None
+    return decision
+
+
+SLOWED = ("120c4fb4", "d777fd6a", "4eced965", "ea3945f4")
+"""Of machine E, with a sleep that took 12 % of its throughput."""
+
+
+def test_a_planted_regression_is_one_against_the_two_sessions_that_are_stored() -> None:
+    baseline = stored("triton/c10-in512-out128@e7b1c642")
+    assert (baseline.sessions, baseline.launches) == (2, 4)
+    decision = against_stored_runs(baseline, SLOWED)
+    assert (decision.verdict, decision.candidate_launches) == (Verdict.REGRESSION, 2)
+
+
+def test_recordings_in_a_row_counted_as_sessions_would_have_hidden_it() -> None:
+    baseline = stored("triton/c10-in512-out128@e7b1c642")
+    as_sessions = replace(baseline, runs=tuple(replace(run, session=run.launch) for run in baseline.runs))
+    decision = against_stored_runs(as_sessions, SLOWED)
+    assert (decision.verdict, decision.candidate_launches) == (Verdict.INCONCLUSIVE, 4)
+
+
+def test_an_unchanged_server_of_a_slower_machine_is_no_regression() -> None:
+    """Machine E is 3 to 6 % slower than what machine C had stored by then."""
+    baseline = stored("triton/c10-in512-out128@e7b1c642")
+    first = min(run.session for run in baseline.runs if run.started_at < "2026-11-30T07")
+    only_c = replace(baseline, runs=tuple(run for run in baseline.runs if run.session == first))
+    assert (only_c.sessions, only_c.launches) == (1, 3)
+    decision = against_stored_runs(only_c, ("52c35867", "129cbadb"))
+    assert decision.verdict is Verdict.INCONCLUSIVE
+
+
+def test_a_win_is_verified_by_the_launches_that_verified_it() -> None:
+    """triton's launches differ by 9 %, triton_kernel's, the reference, by 1 %: its two blocks are equal."""
+    baseline = stored("triton_kernel/c1-in512-out128")
+    state = started(baseline, capabilities=PAIRED, settings=GateSettings(verify_wins=True))
+    state = gate.judge(with_launch(state, "f01395e9"))
+    assert state.phase == gate.VERIFY
+    references, candidates = (
+        ("16ed6c7b", "c865cbb9", "8af659c3", "74dc349a"),
+        ("7fef14d3", "45967d17", "2a4d74ef", "0e3e716e"),
+    )
+    for pair, (reference, candidate) in enumerate(zip(references, candidates, strict=True)):
+        state = with_launch(state, reference, arm=REFERENCE, pair=pair)
+        state = with_launch(state, candidate, pair=pair)
+    decision = gate.judge(state).decision
+    assert decision is not None
+    assert decision.verdict is Verdict.VERIFIED_WIN, decision.reasons

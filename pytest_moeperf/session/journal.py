@@ -61,13 +61,16 @@ class Journal:
         return tuple(found)
 
     def start(self, runs: tuple[Run, ...] = ()) -> None:
-        """Begin anew, with the runs that are continued from.
+        """Begin anew, with the runs that are continued from: a kill on the way leaves what was there before.
 
         :raises OSError: it can't be written.
         """
-        self._path.unlink(missing_ok=True)
-        for run in runs:
-            self.add(run)
+        if runs:
+            new = self._path.with_suffix(".new")
+            new.write_text("".join(_line(run) for run in runs), encoding="utf-8")
+            new.replace(self._path)
+        else:
+            self._path.unlink(missing_ok=True)
         self._undecided.unlink(missing_ok=True)
 
     def add(self, run: Run) -> None:

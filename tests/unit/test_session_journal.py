@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from dataclasses import replace
 from pathlib import Path
 
@@ -50,6 +51,16 @@ def test_going_on_from_undecided_runs_keeps_them(journal: Journal) -> None:
     assert journal.runs() == (FIRST, SECOND, third)
     journal.finish(undecided=False)
     assert journal.runs() == ()
+
+
+def test_a_start_that_fails_half_way_loses_nothing(journal: Journal, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(path: Path, text: str, **kwargs: str) -> int:
+        raise OSError(errno.ENOSPC, "No space left on device", str(path))
+
+    monkeypatch.setattr(Path, "write_text", full)
+    with pytest.raises(OSError, match="No space left"):
+        journal.start(journal.runs())
+    assert journal.runs() == (FIRST, SECOND)
 
 
 def test_a_line_cut_off_by_a_kill_ends_the_runs(journal: Journal) -> None:

@@ -16,6 +16,8 @@ from pytest_moeperf.model.baseline import StoredRun
 
 APART = timedelta(hours=1)
 """Between the last run of one session and the first of the next."""
+LONGEST = timedelta(days=1)
+"""Where something is recorded around the clock a day is a session."""
 
 
 def joined(stored: Sequence[StoredRun], added: Sequence[StoredRun]) -> tuple[StoredRun, ...]:
@@ -24,7 +26,12 @@ def joined(stored: Sequence[StoredRun], added: Sequence[StoredRun]) -> tuple[Sto
     sessions = _spans(stored)
     names: dict[str, str] = {}
     for session, (first, last) in sorted(_spans(added).items(), key=lambda item: item[1]):
-        near = min(((max(first - end, start - last), name) for name, (start, end) in sessions.items()), default=None)
+        gaps = (
+            (max(first - end, start - last), name)
+            for name, (start, end) in sessions.items()
+            if max(last, end) - min(first, start) < LONGEST
+        )
+        near = min(gaps, default=None)
         name = names[session] = near[1] if near is not None and near[0] < APART else session
         start, end = sessions.get(name, (first, last))
         sessions[name] = min(first, start), max(last, end)

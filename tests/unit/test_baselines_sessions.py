@@ -44,6 +44,15 @@ def test_a_chain_of_invocations_is_one_session_however_long() -> None:
     ]
 
 
+def test_recordings_around_the_clock_are_a_session_a_day() -> None:
+    half_hours = [
+        run(f"{day}-{number}", f"2026-11-{day:02}T{number // 2:02}:{30 * (number % 2):02}:00+00:00")
+        for day in (10, 11, 12)
+        for number in range(48)
+    ]
+    assert len({item.session for item in joined((), half_hours)}) == 3
+
+
 def test_a_session_keeps_its_runs_together() -> None:
     """The first is near a stored session, the last is not: they are of one invocation."""
     long = [run("new", f"2026-11-30T{hour}:00:00.000+00:00") for hour in ("07", "08", "09")]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -13,10 +14,11 @@ from pytest_moeperf.testing import SimulatedSuite
 def own_runtime_folder(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
     folder = tmp_path_factory.mktemp("runtime")
     folder.chmod(0o700)
+    for variable in list(os.environ):
+        if variable in {"GITHUB_ACTIONS", "GITHUB_STEP_SUMMARY", "CI"} or variable.startswith("MOEPERF_"):
+            monkeypatch.delenv(variable)
     monkeypatch.setenv("MOEPERF_RUNTIME_DIR", str(folder))
     monkeypatch.setenv("COLUMNS", "80")
-    for variable in ("GITHUB_ACTIONS", "GITHUB_STEP_SUMMARY", "CI"):
-        monkeypatch.delenv(variable, raising=False)
     return folder
 
 

@@ -48,7 +48,8 @@ def compile_stall_check(result: LoadResult) -> Check:
             return failed(
                 _NAME,
                 f"no stream got a token for {gap_ms:.0f} ms, {silences.at_s[position]:.2f} s into the run, while "
-                f"{doing}; such a gap is about {expected_ms:.1f} ms elsewhere: the server compiled a kernel, or paused",
+                f"{doing}; such a gap is about {expected_ms:.1f} ms elsewhere: the server compiled a kernel, "
+                "collected garbage, or paused",
                 repeatable=True,
             )
     return passed(_NAME)

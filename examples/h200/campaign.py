@@ -141,7 +141,7 @@ def command_of(name: str, out: Path, *, measured: Path, left_s: float | None) ->
     ]
     if not step.slowdown:
         return command, step.env
-    return command, step.env | {"SLEEP_MS": f"{sleep_for(step.slowdown, measured):.3f}"}
+    return command, step.env | {"SLEEP_MS": f"{sleep_for(step.slowdown, measured):.3f}", "FREEZE_GC": "1"}
 
 
 def run(name: str, out: Path, *, measured: Path, left_s: float | None) -> None:

@@ -65,3 +65,19 @@ def test_what_it_raises_is_an_error_at_setup(pytester: pytest.Pytester, own_runt
     (url,) = set(re.findall(r"RuntimeError: no adapter at (http://127\.0\.0\.1:\d+)", result.stdout.str()))
     assert result.stdout.str().count(f"E       RuntimeError: no adapter at {url}") == 2
     assert len(list((own_runtime_folder / "launches").iterdir())) == 1
+
+
+def test_the_hook_of_the_docs_freezes_a_servers_garbage_collector(pytester: pytest.Pytester) -> None:
+    page = (Path(__file__).resolve().parents[2] / "docs" / "fixtures-and-hooks.md").read_text("utf-8")
+    (hook,) = (block for block in re.findall(r"```python\n(.*?)```", page, flags=re.DOTALL) if "freeze_gc" in block)
+    pytester.makefile(".toml", moeperf='engine = "simulated"\nmin_window = "100ms"\n')
+    pytester.makeconftest(hook)
+    pytester.makepyfile(TESTS)
+    arguments = ("-m", "perf", "--backend=triton", "--update-baselines", "--perf-launches=1", "-k", "2", "-s")
+    result = pytester.runpytest_subprocess(*arguments)
+    result.assert_outcomes(passed=1, deselected=1)
+    # Were there no such path, the hook would have raised at setup.
+    pytester.path.joinpath("conftest.py").write_text(hook.replace("/freeze_gc", "/freeze_no_gc"))
+    result = pytester.runpytest_subprocess(*arguments)
+    result.assert_outcomes(errors=1, deselected=1)
+    result.stdout.fnmatch_lines(["*HTTP Error 404*"])

@@ -54,7 +54,7 @@ def test_a_planted_regression_is_held_against_the_same_backend_head_to_head(
 ) -> None:
     command, added = campaign.command_of("slow10", tmp_path, measured=measured, left_s=300.4)
     folder = Path(command[-1])
-    assert ("--perf-budget=300s" in command, added) == (True, {"SLEEP_MS": "0.733"})
+    assert ("--perf-budget=300s" in command, added) == (True, {"SLEEP_MS": "0.733", "FREEZE_GC": "1"})
     file, table = find_file(folder, folder)
     given = Given(file=file, table=table, environ={}, namespace={"moeperf_backends": ("triton",)})
     settings = resolve(given, root=folder, active=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
 import os
 import secrets
@@ -67,6 +68,7 @@ class Service:
             Route("/get_model_info", self.model_info),
             Route("/v1/models", self.models),
             Route("/flush_cache", self.flush_cache, methods=both),
+            Route("/freeze_gc", self.freeze_gc, methods=both),
             Route("/slow_down", self.slow_down, methods=both),
             Route("/abort_request", self.abort_request, methods=["POST"]),
             Route("/start_profile", self.start_profile, methods=both),
@@ -181,6 +183,11 @@ class Service:
             "Cache flushed.\nPlease check backend logs for more details. "
             "(When there are running or waiting requests, the operation will not be performed.)\n"
         )
+
+    async def freeze_gc(self, _: HttpRequest) -> Response:
+        """What exists now is not looked at by later collections."""
+        gc.freeze()
+        return PlainTextResponse("Garbage collection frozen.\n")
 
     async def slow_down(self, http: HttpRequest) -> Response:
         """``{"forward_sleep_time": seconds}`` is added to every step; null ends it."""

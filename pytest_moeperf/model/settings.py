@@ -68,8 +68,9 @@ class Settings:
     attach_url: str = ""
     reference: str = ""
     """Backend whose baseline a candidate is held against; empty: its own."""
-    reference_server: ServerSettings | None = None
-    """``[tool.moeperf.reference]``: how the reference arm is launched, if not as its backend."""
+    reference_servers: dict[str, ServerSettings] = field(default_factory=dict)
+    """``[tool.moeperf.reference]``: how each backend's reference arm is launched, if not as ``reference`` (or the
+    backend itself) is."""
     server: ServerSettings = ServerSettings()
     backend_servers: dict[str, ServerSettings] = field(default_factory=dict)
     """``[tool.moeperf.backends.NAME]``, each already merged over ``server``."""

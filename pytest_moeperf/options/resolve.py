@@ -98,17 +98,17 @@ def resolve(given: Given, *, root: Path, active: bool) -> Settings:
         name: _own(_server(entry, server, f"{where[:-1]}.backends.{name}]"), server)
         for name, entry in backend_tables.items()
     }
-    reference_server = None
-    if reference_table:
-        base = backend_servers.get(values["reference"], server)
-        reference_server = _own(_server(reference_table, base, f"{where[:-1]}.reference]"), server)
+    reference_servers = {}
+    for name in values["backends"] if reference_table else ():
+        base = backend_servers.get(values["reference"] or name, server)
+        reference_servers[name] = _own(_server(reference_table, base, f"{where[:-1]}.reference]"), server)
     gate_names = {field.name for field in fields(GateSettings)}
     gate = GateSettings(**{name: values.pop(f"gate.{name}") for name in gate_names if f"gate.{name}" in values})
     settings = Settings(
         active=active,
         server=server,
         backend_servers=backend_servers,
-        reference_server=reference_server,
+        reference_servers=reference_servers,
         gate=gate,
         root=str(root),
         config_file=str(given.file or ""),

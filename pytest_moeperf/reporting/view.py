@@ -36,6 +36,8 @@ class Heading:
     candidates: tuple[str, ...] = ()
     reference: str = ""
     """Backend whose baseline the candidates are held against; empty: each against its own."""
+    beside: str = ""
+    """What is launched beside the candidates, where that is no backend's own server: ``[tool.moeperf.reference]``."""
     plan: str = ""
     """Before measuring: ``1 launch to screen, up to 8 pairs, at most 34 min``. Shown instead of what was used."""
     launches: int | None = None
@@ -46,9 +48,10 @@ class Heading:
     @property
     def subject(self) -> str:
         names = ", ".join(self.candidates) or "all backends"
-        if self.reference and self.candidates != (self.reference,):
-            return f"{names} held against {self.reference}"
-        return f"{names} held against {'its own baseline' if len(self.candidates) == 1 else 'their own baselines'}"
+        other = self.reference if self.candidates != (self.reference,) else ""
+        own = "its own baseline" if len(self.candidates) == 1 else "their own baselines"
+        beside = f" and {self.beside}" if self.beside else ""
+        return f"{names} held against {other or own}{beside}"
 
     @property
     def place(self) -> str:

@@ -41,9 +41,10 @@ def reference_spec(settings: Settings, candidate: ServerSpec) -> ServerSpec | No
     """
     if settings.engine == "attached":
         return None
-    if settings.reference_server is None and settings.reference in ("", candidate.backend):
+    own = settings.reference_servers.get(candidate.backend)
+    if own is None and settings.reference in ("", candidate.backend):
         return None
-    return server_spec(settings, settings.reference or candidate.backend, settings.reference_server)
+    return server_spec(settings, settings.reference or candidate.backend, own)
 
 
 def launched_spec(config: pytest.Config, settings: Settings, backend: str) -> ServerSpec:

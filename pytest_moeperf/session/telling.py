@@ -44,10 +44,15 @@ class Telling:
 
     def header(self) -> list[str]:
         settings = self._settings
-        held = f"held against {settings.reference}" if settings.reference else "held against their own baselines"
+        held = f"held against {settings.reference or 'their own baselines'}"
+        if self._beside():
+            held = f"{held} and {self._beside()}"
         source = settings.config_file or "no configuration file"
         first = f"moeperf: engine {settings.engine}, {', '.join(settings.backends)}, {held} ({source})"
         return [first, *(f"moeperf: {line}" for line in told_unknown(os.environ))]
+
+    def _beside(self) -> str:
+        return "[tool.moeperf.reference]" if self._settings.reference_servers else ""
 
     def add(self, outcome: Outcome, report: pytest.TestReport) -> None:
         self._outcomes.append(outcome)
@@ -100,6 +105,7 @@ class Telling:
                 hardware=first.get("hardware", ""),
                 candidates=tuple(dict.fromkeys(outcome.decision.cell.backend for outcome in self._outcomes)),
                 reference="" if settings.update_baselines else settings.reference,
+                beside="" if settings.update_baselines else self._beside(),
                 launches=len(launches),
                 elapsed_s=elapsed_s,
                 spent=time_spent(self._outcomes, elapsed_s),

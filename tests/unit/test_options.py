@@ -78,10 +78,26 @@ def test_a_backend_table_adds_to_the_table_of_every_backend() -> None:
 
 def test_reference_may_be_a_name_or_a_table() -> None:
     assert settings({"reference": "triton"}).reference == "triton"
-    resolved = settings({"reference": {"backend": "triton", "python": "/old/python"}})
+    tables = {"triton": {"args": ["--t"]}, "cutedsl": {"args": ["--c"], "env": {"Y": "2"}}}
+    table = {"reference": {"backend": "triton", "python": "/old/python"}, "backends": tables}
+    resolved = settings(table, backends=("cutedsl",))
     assert resolved.reference == "triton"
-    assert resolved.reference_server is not None
-    assert resolved.reference_server.python == "/old/python"
+    against = resolved.reference_servers["cutedsl"]
+    assert (against.python, against.args, against.own_args) == ("/old/python", ("--t",), ("--t",))
+
+
+def test_the_reference_of_a_backend_is_launched_as_the_backend_is_but_for_the_table() -> None:
+    tables = {"triton": {"args": ["--t"]}, "cutedsl": {"args": ["--c"], "env": {"Y": "2"}}}
+    table = {"server": {"args": ["--a"]}, "reference": {"python": "/old/python", "args": ["--r"]}, "backends": tables}
+    resolved = settings(table, backends=("cutedsl", "triton", "other"))
+    assert {
+        name: (server.python, server.args, server.own_args, server.env)
+        for name, server in resolved.reference_servers.items()
+    } == {
+        "cutedsl": ("/old/python", ("--a", "--c", "--r"), ("--c", "--r"), {"Y": "2"}),
+        "triton": ("/old/python", ("--a", "--t", "--r"), ("--t", "--r"), {}),
+        "other": ("/old/python", ("--a", "--r"), ("--r",), {}),
+    }
 
 
 def test_attaching_chooses_the_engine_and_names_a_backend() -> None:

@@ -92,7 +92,7 @@ STEPS = {
 }
 ONE_SERVER_S = {"slow_down": 180.0, "parity": 330.0}
 """``one_server.py`` measures these on a server that stays."""
-# Machines differ by more than 2 %, so a planted regression is held against fresh launches of the same backend.
+# Machines differ by 2 %, so a planted regression is held against fresh launches of the same backend.
 HEAD_TO_HEAD = """
 [reference]
 env = { PLANTED = "nothing" }

@@ -2,8 +2,7 @@
 
 Invocations one after the other meet the same state. Counted as sessions of their own they would make the variance
 between sessions look as small as that between launches, and the next day a regression. An hour between them is the
-least that makes them two. The simulated engine draws a state
-for each invocation, so there each is a session.
+least that makes them two. The simulated engine draws a state for each invocation, so there each is a session.
 """
 
 from __future__ import annotations
@@ -21,8 +20,8 @@ LONGEST = timedelta(days=1)
 
 
 def joined(stored: Sequence[StoredRun], added: Sequence[StoredRun]) -> tuple[StoredRun, ...]:
-    """``added`` with the session of the runs before them that are less than :data:`APART` away, if there are any. Times
-    that can't be read join nothing."""
+    """``added`` with the session of the runs, stored or added, that are less than :data:`APART` away, if there are any.
+    Times that can't be read join nothing."""
     sessions = _spans(stored)
     names: dict[str, str] = {}
     for session, (first, last) in sorted(_spans(added).items(), key=lambda item: item[1]):

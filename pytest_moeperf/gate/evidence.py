@@ -13,6 +13,7 @@ from pytest_moeperf.gate.state import (
     GROSS_PAIRS,
     SCREEN_ALPHA,
     STORED_CLAIM_SHARE,
+    VERIFY,
     CellState,
     planned_look,
 )
@@ -69,7 +70,7 @@ def prediction(state: CellState, bound: Bound) -> Prediction | None:
 
 def full_margin(state: CellState, bound: Bound) -> bool:
     """Against stored runs of too few sessions a regression must be proven by the whole margin."""
-    if state.phase == CONFIRM and state.paired:
+    if state.phase in {CONFIRM, VERIFY} and state.paired:
         return False
     found = prediction(state, bound)
     return found is not None and found.assumed

@@ -81,10 +81,14 @@ def _regression(state: CellState, finding: Finding, result: BoundResult) -> str:
     if finding.detail:
         return f"Worse than its {finding.detail}."
     level = format_level(result.interval.level) if result.interval is not None else ""
-    margin = limits(state, result.bound)
-    loss = margin.loss if full_margin(state, result.bound) else margin.proven_loss
-    beyond = format_percent(round(abs(result.bound.ratio(-loss)), 4))
-    return f"Proven worse: the whole {level} interval lies beyond a loss of {beyond}."
+    return f"Proven worse: the whole {level} interval lies beyond a loss of {_worse_beyond(state, result.bound)}."
+
+
+def _worse_beyond(state: CellState, bound: Bound) -> str:
+    """What a whole interval has to lie beyond: ``1.5 %``."""
+    margin = limits(state, bound)
+    loss = margin.loss if full_margin(state, bound) else margin.proven_loss
+    return format_percent(round(abs(bound.ratio(-loss)), 4))
 
 
 def _inconclusive(state: CellState, finding: Finding, result: BoundResult) -> str:
@@ -107,10 +111,10 @@ def _inconclusive(state: CellState, finding: Finding, result: BoundResult) -> st
 
 
 def _open(state: CellState, bound: Bound) -> str:
-    margin, loss = limits(state, bound), format_percent(bound.regression)
+    loss = format_percent(bound.regression)
     if full_margin(state, bound) or state.phase == SCREEN:
         return f"Neither a loss of {loss} nor its absence is proven"
-    beyond = format_percent(round(abs(bound.ratio(-margin.proven_loss)), 4))
+    beyond = _worse_beyond(state, bound)
     return f"Neither a loss (interval beyond {beyond}) nor its absence (interval within {loss}) is proven"
 
 

@@ -99,9 +99,12 @@ def resolve(given: Given, *, root: Path, active: bool) -> Settings:
         for name, entry in backend_tables.items()
     }
     reference_servers = {}
-    for name in values["backends"] if reference_table else ():
-        base = backend_servers.get(values["reference"] or name, server)
-        reference_servers[name] = _own(_server(reference_table, base, f"{where[:-1]}.reference]"), server)
+    if reference_table:
+        reference_where = f"{where[:-1]}.reference]"
+        _server(reference_table, server, reference_where)  # refused also where no backend is named yet
+        for name in values["backends"]:
+            base = backend_servers.get(values["reference"] or name, server)
+            reference_servers[name] = _own(_server(reference_table, base, reference_where), server)
     gate_names = {field.name for field in fields(GateSettings)}
     gate = GateSettings(**{name: values.pop(f"gate.{name}") for name in gate_names if f"gate.{name}" in values})
     settings = Settings(

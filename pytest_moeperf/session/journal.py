@@ -10,6 +10,7 @@ import filelock
 
 from pytest_moeperf.model.codec import from_plain, to_plain
 from pytest_moeperf.model.run import Run
+from pytest_moeperf.servers.private_files import write_atomically
 
 JOURNAL_FOLDER = Path(".moeperf") / "interrupted"
 
@@ -66,9 +67,7 @@ class Journal:
         :raises OSError: it can't be written.
         """
         if runs:
-            new = self._path.with_suffix(".new")
-            new.write_text("".join(_line(run) for run in runs), encoding="utf-8")
-            new.replace(self._path)
+            write_atomically(self._path, "".join(_line(run) for run in runs).encode())
         else:
             self._path.unlink(missing_ok=True)
         self._undecided.unlink(missing_ok=True)

@@ -45,9 +45,9 @@ class Progress:
         state = f"{format_quantity(run.metrics.out_tps_steady or run.metrics.out_tps or 0)} tok/s"
         if run.failures:
             # Such as a stall: made again, or believed if it recurs. What can't be repeated ends the measurement.
-            passing = all(check.repeatable for check in run.failures)
+            repeatable = all(check.repeatable for check in run.failures)
             failed = ", ".join(check.name for check in run.failures)
-            state = f"{state}, set aside: {failed}" if passing else f"INVALID: {failed}"
+            state = f"{state}, set aside: {failed}" if repeatable else f"INVALID: {failed}"
         kind = "warm-up" if run.index == 0 else f"run {run.index}"
         self._line(f"moeperf  {run.cell.label} | {run.launch.arm} | {kind} | {state}")
 

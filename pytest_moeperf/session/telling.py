@@ -52,7 +52,10 @@ class Telling:
         return [first, *(f"moeperf: {line}" for line in told_unknown(os.environ))]
 
     def _beside(self) -> str:
-        return "[tool.moeperf.reference]" if self._settings.reference_servers else ""
+        """What is launched beside the candidates: nothing where they are recorded, or run already."""
+        settings = self._settings
+        alone = settings.update_baselines or settings.engine == "attached"
+        return "[tool.moeperf.reference]" if settings.reference_servers and not alone else ""
 
     def add(self, outcome: Outcome, report: pytest.TestReport) -> None:
         self._outcomes.append(outcome)
@@ -105,7 +108,7 @@ class Telling:
                 hardware=first.get("hardware", ""),
                 candidates=tuple(dict.fromkeys(outcome.decision.cell.backend for outcome in self._outcomes)),
                 reference="" if settings.update_baselines else settings.reference,
-                beside="" if settings.update_baselines else self._beside(),
+                beside=self._beside(),
                 launches=len(launches),
                 elapsed_s=elapsed_s,
                 spent=time_spent(self._outcomes, elapsed_s),

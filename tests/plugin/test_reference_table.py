@@ -48,3 +48,7 @@ def test_a_slower_pull_request_is_held_against_what_is_launched_beside_it(suite:
         "cell  baseline  measured  change [#]  verdict     launches  ceiling"
     )
     assert " REGRESSION  1 + 2x2" in result.section("c=1   ", "== short")
+
+    recorded = suite.run("-k", "fast-1", "--update-baselines", "--perf-launches=1")
+    assert recorded.code == 0, recorded.raw
+    assert "[tool.moeperf.reference]" not in recorded.raw, "nothing is launched beside what is recorded"

@@ -411,8 +411,34 @@ def test_what_is_stored_of_the_reference_tells_its_noise_too() -> None:
     assert "is not shown equal" in decision.reasons[-1]
 
 
+def test_what_the_discovery_launched_of_the_reference_tells_its_noise_too() -> None:
+    settings = replace(ONE_RUN, verify_wins=True)
+    verdicts = []
+    for reference in ((400.0, 330.0), (370.0, 370.5)):
+        # Nothing is stored, so the discovery is a confirmation, whose first block shows a win.
+        state = gate.start(plan_of(), settings=settings, capabilities=PAIRED)
+        state = gate.with_match(state, BaselineMatch(baseline=None))
+        launch = Launch(id="L0", session="now")
+        state = gate.judge(gate.add_launch(state, launch=launch, runs=[run_of(0.9, launch, state.plan)]))
+        assert state.phase == "confirm"
+        state = gate.judge(with_arms(state, reference, [10 * tok_s for tok_s in reference]))
+        assert state.phase == "verify"
+        decision = decided(gate.judge(with_arms(state, (370.0, 371.0, 372.0, 371.0), (3700.0, 3710.0, 3720.0, 3710.0))))
+        verdicts.append(decision.verdict)
+    assert verdicts == [Verdict.UNVERIFIED_WIN, Verdict.VERIFIED_WIN]
+
+
 def test_a_verification_that_finds_a_loss_is_a_regression() -> None:
     assert decided(gate.judge(verifying([-0.3, -0.301, -0.299, -0.3]))).verdict is Verdict.REGRESSION
+
+
+def test_a_verification_is_judged_by_its_own_pairs_however_young_the_store_is() -> None:
+    settings = replace(ONE_RUN, verify_wins=True)
+    state = screened(0.9, capabilities=PAIRED, settings=settings, store=((0.0, 0.001),))
+    assert (state.phase, state.provisional) == ("verify", True)
+    decision = decided(gate.judge(with_pairs(state, [-0.03, -0.0301, -0.0299, -0.03])))
+    assert decision.verdict is Verdict.REGRESSION
+    assert "Proven worse: the whole 90 % interval lies beyond a loss of 1.5 %." in decision.reasons
 
 
 def test_a_verification_that_can_not_be_paid_leaves_the_win_unverified() -> None:

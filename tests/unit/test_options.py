@@ -100,6 +100,12 @@ def test_the_reference_of_a_backend_is_launched_as_the_backend_is_but_for_the_ta
     }
 
 
+def test_a_bad_key_in_the_reference_table_is_refused_with_and_without_a_backend() -> None:
+    text = "/suite/moeperf.toml [tool.moeperf.reference]: unknown key 'pyhton'\n  allowed: args, env, python, start_timeout"
+    for flags in ({}, {"backends": ("triton",)}):
+        assert refusal({"reference": {"pyhton": "/old/python"}}, **flags) == text
+
+
 def test_attaching_chooses_the_engine_and_names_a_backend() -> None:
     resolved = settings(attach_url="http://127.0.0.1:30000")
     assert resolved.engine == "attached"

@@ -10,6 +10,7 @@ from reporting_samples import COMMAND, above_limit, equivalent, no_baseline, sam
 
 from pytest_moeperf.model.run import Evidence
 from pytest_moeperf.model.verdict import Outcome, Verdict
+from pytest_moeperf.reporting.figures import Change
 from pytest_moeperf.reporting.terminal import failure_text
 from pytest_moeperf.reporting.text import fill
 from pytest_moeperf.reporting.wording import ran_text
@@ -292,3 +293,7 @@ def test_fields_that_the_gate_names_are_not_listed_again() -> None:
 )
 def test_what_a_step_gives_anew_is_not_given_twice(command: str, step: str, expected: str) -> None:
     assert fill(step, node_id="t.py::test_a", pytest_command=command) == expected
+
+
+def test_no_change_is_said_to_be_certain() -> None:
+    assert Change(estimate=-0.1, lower=-0.2, upper=-0.05, level=0.9995, n=2).level_text == "99.95 %"

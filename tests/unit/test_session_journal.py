@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import os
 from dataclasses import replace
 from pathlib import Path
 
@@ -54,10 +55,10 @@ def test_going_on_from_undecided_runs_keeps_them(journal: Journal) -> None:
 
 
 def test_a_start_that_fails_half_way_loses_nothing(journal: Journal, monkeypatch: pytest.MonkeyPatch) -> None:
-    def full(path: Path, text: str, **kwargs: str) -> int:
-        raise OSError(errno.ENOSPC, "No space left on device", str(path))
+    def full(descriptor: int) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(Path, "write_text", full)
+    monkeypatch.setattr(os, "fsync", full)
     with pytest.raises(OSError, match="No space left"):
         journal.start(journal.runs())
     assert journal.runs() == (FIRST, SECOND)

@@ -5,9 +5,11 @@ from __future__ import annotations
 from typing import Any, cast
 
 import pytest
+from test_bench_warmup import run
 
 from pytest_moeperf.campaign import CampaignEvent
 from pytest_moeperf.load.driver import LoadProgress
+from pytest_moeperf.model.run import Check
 from pytest_moeperf.model.workload import Cell, Workload
 from pytest_moeperf.session.progress import Progress
 
@@ -63,6 +65,19 @@ def terminal(monkeypatch: pytest.MonkeyPatch) -> Terminal:
 
 def event(kind: str, text: str) -> CampaignEvent:
     return CampaignEvent(kind=kind, text=text, elapsed_s=0.0, launches=2, left_s=50.0)
+
+
+def test_a_run_that_may_be_made_again_is_set_aside_and_any_other_failure_is_invalid(terminal: Terminal) -> None:
+    progress = Progress(cast(Any, terminal))
+    stall = Check(name="no_stall_in_window", status="fail", repeatable=True)
+    lasting = Check(name="backend_evidence", status="fail")
+    for made in (run(0, 100.0), run(1, 100.0, stall), run(2, 100.0, stall, lasting)):
+        progress.run_ended(made)
+    assert [line.rpartition("candidate | ")[2] for line in terminal.lines[:-1]] == [
+        "warm-up | 100 tok/s",
+        "run 1 | 100 tok/s, set aside: no_stall_in_window",
+        "run 2 | INVALID: no_stall_in_window, backend_evidence",
+    ]
 
 
 def test_a_line_takes_the_place_of_the_one_that_was_rewritten(terminal: Terminal) -> None:

@@ -95,6 +95,11 @@ HINTS: Final[tuple[Hint, ...]] = (
         "(args = ['--load-format=dummy'])",
     ),
     _hint(
+        r"'(?:\w*MoEMethod)' object has no attribute 'runner'",
+        "this engine version has no kernel of that MoE backend for a checkpoint quantized like this one: choose "
+        "another backend, or another model",
+    ),
+    _hint(
         r"(\S[^.:]*) currently supports only: (.+)",
         "{0} wants a checkpoint quantized as {1}: choose another backend, or another model",
     ),
@@ -112,8 +117,13 @@ HINTS: Final[tuple[Hint, ...]] = (
     ),
 )
 
-_WENT_ON: Final = re.compile(r"Ignore import error when loading|Failed to load generation config", re.IGNORECASE)
+_WENT_ON: Final = re.compile(
+    r"Ignore import error when loading|Failed to load generation config|\bfall(?:s|ing)? back\b|server_args=",
+    re.IGNORECASE,
+)
 """SGLang says these in a healthy start too."""
+_ENDED_ITSELF: Final = re.compile(r"kill_process_tree called: parent_pid=\d+, include_parent=True")
+"""SGLang's front end, when a process of it has died."""
 
 _SLOW_KERNELS: Final = (
     "it was still making kernels or graphs: raise start_timeout in [tool.moeperf.server]; "
@@ -144,6 +154,8 @@ def hint_for_exit(lines: Sequence[str], exit_code: int | None) -> tuple[str, boo
                 groups = [(group or "").strip().rstrip(".,:;") for group in match.groups()]
                 return hint.text.format(*groups), hint.port_taken
     if exit_code == -signal.SIGKILL:
+        if any(_ENDED_ITSELF.search(line) for line in lines):
+            return "one of its processes died, so it ended itself: the last traceback in its log says why", False
         return "somebody sent it SIGKILL; the kernel does so when memory runs out: see dmesg", False
     return "", False
 

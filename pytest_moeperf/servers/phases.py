@@ -8,7 +8,8 @@ from typing import Final
 PHASES: Final[tuple[tuple[re.Pattern[str], str], ...]] = tuple(
     (re.compile(pattern), phase)
     for pattern, phase in (
-        # SGLang
+        # SGLang. It begins by repeating all of its arguments, disable_flashinfer_autotune=False among them.
+        (r"server_args=", ""),
         (r"Init torch distributed begin", "joining the devices"),
         (r"Init torch distributed ends", "devices joined"),
         (r"Load weight begin|Loading safetensors|Loading .*checkpoint shards", "loading weights"),
@@ -34,5 +35,5 @@ def phase_of(line: str) -> str | None:
     """The phase that this log line announces."""
     for pattern, phase in PHASES:
         if pattern.search(line):
-            return phase
+            return phase or None
     return None

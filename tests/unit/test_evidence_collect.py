@@ -12,6 +12,7 @@ from pytest_moeperf.evidence import collect, side_effects
 from pytest_moeperf.model.run import Evidence
 
 LOGS = Path(__file__).parent.parent / "evidence_logs" / "sglang-0.5.14-cpu"
+H200_LOGS = LOGS.parent / "sglang-0.5.14-h200"
 GPU_RUNNERS = ("triton", "flashinfer_cutlass", "deep_gemm", "cutlass", "marlin", "flashinfer_mxfp4")
 
 
@@ -79,6 +80,16 @@ def test_what_a_cpu_really_runs_is_confirmed(requested: str) -> None:
     log = (LOGS / "auto.log").read_text("utf-8")
     evidence = seen(requested, version="0.5.14", log_text=log, server_info=None, device="cpu")
     assert (evidence.status, evidence.runner) == ("confirmed", "native")
+
+
+@pytest.mark.parametrize("requested", ["triton", "triton_kernel"])
+def test_what_an_h200_really_runs_is_confirmed_by_its_log(requested: str) -> None:
+    log = (H200_LOGS / f"{requested}.log").read_text("utf-8")
+    evidence = seen(requested, version="0.5.14", log_text=log)
+    assert (evidence.status, evidence.runner) == ("confirmed", requested)
+    assert evidence.items[0].source == "server log line 20"
+    other = {"triton": "triton_kernel", "triton_kernel": "triton"}[requested]
+    assert seen(other, version="0.5.14", log_text=log).status == "contradicted"
 
 
 def test_a_real_logs_side_effects_are_told_with_their_lines() -> None:

@@ -9,7 +9,8 @@ import pytest
 from pytest_moeperf.servers.hints import hint_for_exit, hint_for_silence
 from pytest_moeperf.servers.phases import phase_of
 
-LOGS = Path(__file__).parents[1] / "evidence_logs" / "sglang-0.5.14-cpu"
+EVIDENCE = Path(__file__).parents[1] / "evidence_logs"
+LOGS = EVIDENCE / "sglang-0.5.14-cpu"
 
 
 @pytest.mark.parametrize(
@@ -44,6 +45,10 @@ LOGS = Path(__file__).parents[1] / "evidence_logs" / "sglang-0.5.14-cpu"
         ("huggingface_hub.errors.HFValidationError: Repo id must be in the form", "the model is not where"),
         ("OSError: [Errno 28] No space left on device", "the disk is full"),
         ("RuntimeError: Cannot find any model weights with `/models/x`", "the model's folder holds no weights"),
+        (
+            "AttributeError: 'Fp8MoEMethod' object has no attribute 'runner'",
+            "this engine version has no kernel of that MoE backend for a checkpoint quantized like this one",
+        ),
         (
             "ValueError: User-specified context_length (1000000) is greater than the derived context_length (512).",
             "--context-length=1000000 is more than the model has (512): lower it",
@@ -110,6 +115,26 @@ def test_logs_of_the_real_sglang(name: str, hint: str, port_taken: bool) -> None
     """Each of them says early that there is no generation config and that modules are missing: nobody minds."""
     lines = (LOGS / f"{name}.log").read_text("utf-8", errors="replace").splitlines()
     assert hint_for_exit(lines, 1) == (hint, port_taken)
+
+
+@pytest.mark.parametrize("backend", ["triton", "triton_kernel"])
+def test_a_healthy_life_on_a_gpu_has_no_cause_and_phases_in_their_order(backend: str) -> None:
+    """It repeats arguments with "autotune" in them, misses a module and falls back, and ends by killing itself."""
+    lines = (EVIDENCE / "sglang-0.5.14-h200" / f"{backend}.log").read_text("utf-8").splitlines()
+    assert hint_for_exit(lines, 0) == ("", False)
+    assert hint_for_exit(lines, -9)[0].startswith("one of its processes died, so it ended itself: the last traceback")
+    assert list(dict.fromkeys(phase for line in lines if (phase := phase_of(line)) is not None)) == [
+        "joining the devices",
+        "devices joined",
+        "loading weights",
+        "weights loaded",
+        "cache allocated",
+        "capturing graphs",
+        "graphs captured",
+        "HTTP server starting",
+        "HTTP server up",
+        "ready",
+    ]
 
 
 def test_the_last_known_cause_counts() -> None:

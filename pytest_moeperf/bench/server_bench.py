@@ -34,7 +34,7 @@ from pytest_moeperf.servers.handle import Server
 from pytest_moeperf.servers.lease import lease
 
 ASSUMED_LAUNCH_S = {"simulated": 2.0, "sglang": 180.0, "attached": 0.0}
-"""Before this backend was ever launched here: a 60 to 180 s start was measured for a small MoE on an H200."""
+"""Before anything was launched here: a 60 to 180 s start was measured for a small MoE on an H200."""
 ASSUMED_RUN_S = 10.0
 
 
@@ -76,6 +76,7 @@ class ServerBench:
         self._live: LiveServer | None = None
         self._reference_outputs: Outputs | None = None
         self._places: dict[str, Place] = {}
+        self._launches_took_s: list[float] = []
 
     @property
     def can_launch_reference(self) -> bool:
@@ -170,6 +171,8 @@ class ServerBench:
                 on_wait=self._listener.on_wait,
             )
         )
+        if server.started_here:
+            self._launches_took_s.append(server.start_s)
         launch = replace(
             launch,
             id=server.launch_id,
@@ -237,6 +240,7 @@ class ServerBench:
         )
 
     def expected_launch_s(self, arm: str) -> float:
+        """As long as stored launches of this backend took, else what was launched here, else an assumption."""
         spec = self._specs.get(arm, self._specs[CANDIDATE])
         times = [
             run.start_s
@@ -245,6 +249,7 @@ class ServerBench:
             for run in entry.baseline.runs
             if run.start_s is not None
         ]
+        times = times or self._launches_took_s
         return _median(times) if times else ASSUMED_LAUNCH_S[spec.engine]
 
     def expected_measuring_s(self, cell: Cell, *, runs: int) -> float:

@@ -52,3 +52,13 @@ def test_a_slower_pull_request_is_held_against_what_is_launched_beside_it(suite:
     recorded = suite.run("-k", "fast-1", "--update-baselines", "--perf-launches=1")
     assert recorded.code == 0, recorded.raw
     assert "[tool.moeperf.reference]" not in recorded.raw, "nothing is launched beside what is recorded"
+
+
+def test_a_budget_is_spent_by_what_launches_took_here(suite: SimulatedSuite) -> None:
+    """The reference was never launched: four launches assumed at 200 s would not fit, four as long as the first do."""
+    config = suite.pytester.path / "moeperf.toml"
+    config.write_text(config.read_text() + TABLE)
+    assumed = 'from pytest_moeperf.bench import server_bench\nserver_bench.ASSUMED_LAUNCH_S["simulated"] = 200.0\n'
+    suite.pytester.makeconftest(SLOWER + assumed)
+    result = suite.run("-k", "fast-1", "--perf-budget=5min")
+    assert " REGRESSION  1 + 2x2" in result.section("c=1   ", "== short")

@@ -20,7 +20,7 @@ from parity import run_ours
 from pytest_moeperf.load.prompts import make_prompts
 from pytest_moeperf.model.workload import Workload
 
-SLEEPS_MS = (0.0, 0.1, 0.3, 0.5, 0.6, 0.65, 0.7, 0.75, 0.8, 1.0)
+SLEEPS_MS = (0.0, 0.3, 0.5, 0.6, 0.65, 0.7, 0.75, 0.8, 1.0, 1.3, 1.6)
 METRICS = ("tpot_ms", "out_tps")
 
 

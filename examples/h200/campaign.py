@@ -18,9 +18,10 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import IO
 
 HERE = Path(__file__).resolve().parent
 REPOSITORY = HERE.parents[1]
@@ -92,6 +93,7 @@ STEPS = {
 }
 ONE_SERVER_S = {"slow_down": 180.0, "parity": 330.0}
 """``one_server.py`` measures these on a server that stays."""
+ONE_SERVER_SAYS = {"slow_down": r"sleep \[ms\]", "parity": "agrees"}
 # Machines differ by 2 %, so a planted regression is held against fresh launches of the same backend.
 HEAD_TO_HEAD = """
 [reference]
@@ -144,34 +146,39 @@ def command_of(name: str, out: Path, *, measured: Path, left_s: float | None) ->
     return command, step.env | {"SLEEP_MS": f"{sleep_for(step.slowdown, measured):.3f}", "FREEZE_GC": "1"}
 
 
-def run(name: str, out: Path, *, measured: Path, left_s: float | None) -> None:
-    """Steps of one name may be run several times: the second is kept as NAME-2."""
+def run(name: str, out: Path, *, measured: Path, left_s: float | None) -> bool:
+    """Whether to go on. Steps of one name may be run several times: the second is kept as NAME-2."""
     command, added = command_of(name, out, measured=measured, left_s=left_s)
     print(f"== {name}: {shlex.join(command[1:])} {added or ''}", flush=True)
     began = time.monotonic()
-    done = subprocess.run(
-        command,
-        cwd=REPOSITORY,
-        env=os.environ | added,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        check=False,
-    )
-    took_s = time.monotonic() - began
     folder = out / name
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / "output.txt").write_text(f"{added or ''}\n{done.stdout}")
+    output = folder / "output.txt"
+    with output.open("w", encoding="utf-8") as file:
+        file.write(f"{added or ''}\n")
+        file.flush()
+        code, interrupted = ended(command, env=os.environ | added, output=file)
+    took_s = time.monotonic() - began
+    said = output.read_text("utf-8")
     shutil.copytree(HERE / "baselines", folder / "baselines", dirs_exist_ok=True)
-    expected = STEPS[name].expected if name in STEPS else "agrees"
-    as_expected = (
-        "as expected" if re.search(expected, " ".join(done.stdout.split())) else f"NOT as expected: {expected}"
-    )
+    expected = STEPS[name].expected if name in STEPS else ONE_SERVER_SAYS[name]
+    as_expected = "as expected" if re.search(expected, " ".join(said.split())) else f"NOT as expected: {expected}"
     if name in STEPS:
         folder.rename(next(path for path in _names(folder) if not path.exists()))
-    lines = [line for line in done.stdout.splitlines() if " | run " not in line]
+    lines = [line for line in said.splitlines() if " | run " not in line]
     print("\n".join(lines[-60:]))
-    print(f"== {name}: exit {done.returncode}, {took_s:.0f} s, {as_expected}", flush=True)
+    print(f"== {name}: exit {code}, {took_s:.0f} s, {as_expected}", flush=True)
+    return not interrupted
+
+
+def ended(command: list[str], *, env: Mapping[str, str], output: IO[str]) -> tuple[int, bool]:
+    """Run it to its end: its exit status, and whether it was interrupted. Ctrl-C reaches it too, and is waited for:
+    what was measured by then is worth its minutes."""
+    with subprocess.Popen(command, cwd=REPOSITORY, env=env, stdout=output, stderr=subprocess.STDOUT) as process:
+        try:
+            return process.wait(), False
+        except KeyboardInterrupt:
+            return process.wait(), True
 
 
 def _names(folder: Path) -> Iterator[Path]:
@@ -205,7 +212,8 @@ def main() -> None:
             print(f"== {name}: left out, it takes about {expected_s:.0f} s", flush=True)
             continue
         try:
-            run(name, out, measured=measured, left_s=left_s)
+            if not run(name, out, measured=measured, left_s=left_s):
+                break
         except (OSError, ValueError) as error:
             print(f"== {name}: {error}", flush=True)
 

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import os
+import signal
+import subprocess
 import sys
+import time
 from pathlib import Path
 from types import ModuleType
 
@@ -73,3 +77,35 @@ def test_every_step_asks_for_options_that_exist(campaign: ModuleType) -> None:
     }
     assert asked <= known
     assert "--perf-verify-wins" in asked
+
+
+INTERRUPTED = """
+import sys
+sys.path.insert(0, sys.argv[1])
+import campaign
+campaign.command_of = lambda *_, **__: ([sys.executable, "-c", sys.argv[3]], {})
+print("goes on:", campaign.run("pass", campaign.Path(sys.argv[2]), measured=None, left_s=None))
+"""
+MEASURING = """
+import time
+print("measured", flush=True)
+try:
+    time.sleep(60)
+except KeyboardInterrupt:
+    print("kept")
+"""
+
+
+def test_an_interrupted_step_is_the_last_and_keeps_its_output(tmp_path: Path) -> None:
+    """As Ctrl-C does it: the whole group of processes gets the signal."""
+    command = [sys.executable, "-c", INTERRUPTED, str(SCRIPT.parent), str(tmp_path), MEASURING]
+    output = tmp_path / "pass" / "output.txt"
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, start_new_session=True) as process:
+        deadline = time.monotonic() + 30
+        while not (output.is_file() and "measured" in output.read_text()):
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
+        os.killpg(process.pid, signal.SIGINT)
+        said, _ = process.communicate(timeout=30)
+    assert said.splitlines()[-1] == "goes on: False"
+    assert (tmp_path / "pass-1" / "output.txt").read_text().splitlines() == ["", "measured", "kept"]

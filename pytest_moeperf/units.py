@@ -65,7 +65,7 @@ def format_quantity(value: float) -> str:
 def format_change(ratio: float, digits: int = 1) -> str:
     """A relative change with its sign: ``+1.6 %``. ``ratio`` is new/old - 1; large ones lose their decimals."""
     percent = ratio * 100
-    return f"{percent:+.0f} %" if abs(percent) >= 20 else f"{percent:+.{digits}f} %"
+    return f"{percent:+.0f} %" if abs(percent) >= 20 else f"{percent:+z.{digits}f} %"
 
 
 def format_level(level: float) -> str:

@@ -1,8 +1,8 @@
-"""Rows of ``h200_runs.csv`` from the JSON of reports.
+"""Rows of ``h200_runs.csv`` from the JSON of reports, or from journals of interrupted campaigns.
 
-    python benchmarks/data/condense_h200.py MACHINE REPORT.json ... [--sleep-ms MS]
+    python benchmarks/data/condense_h200.py MACHINE REPORT.json|JOURNAL.jsonl ... [--sleep-ms MS] [--frozen-gc]
 
-They go to stdout, in the order of time. What each column holds stands in README.md.
+They go to stdout, in the order of time. What each column holds stands in README.md. A sleep is the candidate's alone.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import argparse
 import csv
 import json
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,16 @@ STARTED_AT = 6
 """Column of the time."""
 
 
-def row(run: dict[str, Any], *, machine: str, sleep_ms: str) -> list[str | int]:
+def runs_of(file: Path) -> Iterator[dict[str, Any]]:
+    text = file.read_text("utf-8")
+    if file.suffix == ".jsonl":
+        yield from map(json.loads, text.splitlines())
+        return
+    for outcome in json.loads(text)["outcomes"]:
+        yield from outcome["runs"]
+
+
+def row(run: dict[str, Any], *, machine: str, sleep_ms: str, frozen_gc: bool) -> list[str | int]:
     launch, metrics, workload = run["launch"], run["metrics"], run["cell"]["workload"]
     return [
         machine,
@@ -35,23 +45,21 @@ def row(run: dict[str, Any], *, machine: str, sleep_ms: str) -> list[str | int]:
         f"{metrics['duration_s']:.3f}",
         f"{launch['start_s']:.1f}",
         " ".join(check["name"] for check in run["checks"] if check["status"] == "fail"),
-        sleep_ms,
+        sleep_ms if launch["arm"] == "candidate" else "",
+        int(frozen_gc),
     ]
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("machine")
-    parser.add_argument("reports", nargs="+", type=Path, metavar="REPORT.json")
+    parser.add_argument("files", nargs="+", type=Path, metavar="FILE")
     parser.add_argument("--sleep-ms", default="")
+    parser.add_argument("--frozen-gc", action="store_true", help="/freeze_gc was called when each server was up")
     arguments = parser.parse_args()
-    runs = {
-        run["id"]: run
-        for report in arguments.reports
-        for outcome in json.loads(report.read_text("utf-8"))["outcomes"]
-        for run in outcome["runs"]
-    }
-    rows = [row(run, machine=arguments.machine, sleep_ms=arguments.sleep_ms) for run in runs.values()]
+    told = {"machine": arguments.machine, "sleep_ms": arguments.sleep_ms, "frozen_gc": arguments.frozen_gc}
+    runs = {run["id"]: run for file in arguments.files for run in runs_of(file)}
+    rows = [row(run, **told) for run in runs.values()]
     rows.sort(key=lambda cells: str(cells[STARTED_AT]))
     csv.writer(sys.stdout, lineterminator="\n").writerows(rows)
 

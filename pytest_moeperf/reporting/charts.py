@@ -138,7 +138,7 @@ def changes(outcomes: Sequence[Outcome]) -> Figure | None:
                 textfont={"size": 10, "color": "var(--soft)"},
                 marker={"size": 9, "color": colour},
                 showlegend=False,
-                hovertemplate=f"{name}: {estimate:+.1f} % [{lower:+.1f}, {upper:+.1f}]<extra></extra>",
+                hovertemplate=f"{name}: {estimate:+z.1f} % [{lower:+z.1f}, {upper:+z.1f}]<extra></extra>",
             )
         )
     regression = max(result.bound.regression for _, result in judged) * 100

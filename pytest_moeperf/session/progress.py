@@ -37,7 +37,7 @@ class Progress:
         self._launches = event.launches
         self._ends_s = None if event.left_s is None else time.monotonic() + event.left_s
         if event.kind == "launch" and event.left_s:
-            self._line(f"moeperf  {event.text}, about {format_duration(event.left_s)}")
+            self._line(f"moeperf  {event.text}; judged in about {format_duration(event.left_s)}")
         elif event.kind != "run":
             self._line(f"moeperf  {event.text}")
 

@@ -85,13 +85,13 @@ def test_a_line_takes_the_place_of_the_one_that_was_rewritten(terminal: Terminal
     progress.event(event("launch", "screen: launching the candidate for 1 cell"))
     progress.running(CELL, 1, HALF)
     assert [line.rstrip() for line in terminal.lines] == [
-        "moeperf  screen: launching the candidate for 1 cell, about 50 s",
+        "moeperf  screen: launching the candidate for 1 cell; judged in about 50 s",
         "moeperf  triton c=1 16/32 | launch 2 run 1, 50 % | 50 s left | 32 events/s",
     ]
     progress.event(event("decided", "triton c=1 16/32: EQUIVALENT"))
     progress.event(event("note", "one more"))
     assert [line.rstrip() for line in terminal.lines] == [
-        "moeperf  screen: launching the candidate for 1 cell, about 50 s",
+        "moeperf  screen: launching the candidate for 1 cell; judged in about 50 s",
         "moeperf  triton c=1 16/32: EQUIVALENT",
         "moeperf  one more",
         "",

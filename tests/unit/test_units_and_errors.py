@@ -59,6 +59,7 @@ def test_duration_texts(seconds: float, text: str) -> None:
 
 def test_changes_carry_their_sign() -> None:
     assert [format_change(value) for value in (0.0161, -0.0523, 1.02, -0.5)] == ["+1.6 %", "-5.2 %", "+102 %", "-50 %"]
+    assert format_change(-0.0001) == "+0.0 %", "nothing has no minus"
 
 
 @pytest.mark.parametrize(

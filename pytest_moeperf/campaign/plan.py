@@ -94,7 +94,8 @@ def plan_campaign(
         if bench.can_launch_reference:
             block = cost(ABBA)
             blocks = -(-last // PAIRS_A_BLOCK)
-            stages.append(_stage("confirm", len(ABBA), blocks * len(ABBA), block, blocks * block))
+            # Where nothing comparable is stored, the launch of the screen opens the first block.
+            stages.append(_stage("confirm", len(ABBA) - 1, blocks * len(ABBA), block - one, blocks * block))
             steps = [(block, f"{PAIRS_A_BLOCK * (number + 1)} pairs") for number in range(blocks)]
             if settings.verify_wins:
                 whole = cost(VERIFY_ORDER)

@@ -43,6 +43,16 @@ class Resumable:
                 return self.launches.pop(index)
         return None
 
+    def take_partner(self, launch: Launch, cells: Sequence[Cell], runs: int) -> OldLaunch | None:
+        """The oldest launch, if it is the other arm of the session of this one and holds all of these cells."""
+        if not self.launches:
+            return None
+        first = self.launches[0]
+        together = first.launch.session == launch.session and first.launch.arm != launch.arm
+        if together and all(first.enough(cell, runs) for cell in cells):
+            return self.launches.pop(0)
+        return None
+
     def take_pair(self, cells: Sequence[Cell], runs: int) -> tuple[OldLaunch, OldLaunch] | None:
         """The oldest two launches in a row, of one session and both arms, that hold all of these cells.
 

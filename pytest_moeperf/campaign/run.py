@@ -67,6 +67,8 @@ class Campaign:
         self._order = random.Random(settings.seed)
         self._old = Resumable.of(resume_runs)
         self._launches = 0
+        self._fresh: set[str] = set()
+        """Launches that began here."""
         self._until_s: float | None = None
         """When the launches that are decided on will be over, on the clock of ``elapsed_s``."""
         self._launch_took_s: dict[str, float] = {}
@@ -129,19 +131,42 @@ class Campaign:
         self._launch(CANDIDATE, keys, fresh=fresh, pair=None)
 
     def _block(self, keys: Sequence[str]) -> None:
-        """Two pairs, four fresh launches, over all these cells; fewer where an interrupted invocation left some."""
+        """Two pairs, four fresh launches, over all these cells; fewer where the screen or an interrupted invocation
+        left some."""
         done = max(len(self._states[key].pair_numbers(gate.CONFIRM)) for key in keys)
         cells = [self._states[key].plan.cell for key in keys]
         runs = self._wanted_runs(keys[0])
         order = self._order.choice((ABBA, BAAB))
+        opening = self._opening(keys)
+        if opening is not None and opening.id in self._fresh:
+            self._open_pair(keys)
+            self._steps(keys, list(zip(BAAB, BLOCK_PAIRS, strict=True))[1:])
+            return
         resumed = 0
+        if opening is not None and (partner := self._old.take_partner(opening, cells, runs)) is not None:
+            self._open_pair(keys)
+            self._replay(partner, keys, pair=done)
+            resumed = 1
         while resumed < 2 and (pair := self._old.take_pair(cells, runs)) is not None:
             for old in pair:
                 self._replay(old, keys, pair=done + resumed)
             resumed += 1
-        steps = list(zip(order, BLOCK_PAIRS, strict=True))[2 * resumed :]
+        self._steps(keys, [(arm, done + number) for arm, number in zip(order, BLOCK_PAIRS, strict=True)][2 * resumed :])
+
+    def _opening(self, keys: Sequence[str]) -> Launch | None:
+        """The launch of the screen, if it measured these cells and no other, and none was judged by it."""
+        launches = {gate.opening(self._states[key]) for key in keys}
+        launch = launches.pop() if len(launches) == 1 else None
+        measured = {run.cell.key for run in self.runs if launch is not None and run.launch.id == launch.id}
+        return launch if measured == set(keys) else None
+
+    def _open_pair(self, keys: Sequence[str]) -> None:
+        for key in keys:
+            self._states[key] = gate.with_opening(self._states[key])
+
+    def _steps(self, keys: Sequence[str], steps: Sequence[tuple[str, int]]) -> None:
         if steps and self._afford(keys, [arm for arm, _ in steps]):
-            self._sequence(keys, [(arm, done + number) for arm, number in steps])
+            self._sequence(keys, steps)
 
     def _verify(self, keys: Sequence[str]) -> None:
         """A A B B B B A A over the cells that claim a win, with their neighbours and the control cells beside
@@ -211,6 +236,8 @@ class Campaign:
         with self._bench.launch(arm, fresh=fresh) as launched:
             if launched.launch.start_s is not None:
                 self._launch_took_s[arm] = launched.launch.start_s
+            if not launched.launch.reused:
+                self._fresh.add(launched.launch.id)
             self._say("ready", f"{phase}: {arm} is up", arm=arm, phase=phase)
             for position, key in enumerate(keys):
                 runs = self._wanted_runs(key)

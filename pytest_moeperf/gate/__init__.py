@@ -27,8 +27,10 @@ from pytest_moeperf.gate.state import (
     add_launch,
     enough,
     need,
+    opening,
     start,
     with_match,
+    with_opening,
 )
 from pytest_moeperf.gate.validity import Sorted, sort_runs
 
@@ -57,8 +59,10 @@ __all__ = [
     "invalid",
     "judge",
     "need",
+    "opening",
     "rejects",
     "sort_runs",
     "start",
     "with_match",
+    "with_opening",
 ]

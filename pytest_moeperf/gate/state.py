@@ -220,6 +220,25 @@ def recorded_launches(state: CellState) -> int:
     return max(1, state.settings.record_launches) if state.capabilities.relaunch else 1
 
 
+def opening(state: CellState) -> Launch | None:
+    """The launch of the screen where nothing was read off it, so that it may be one half of the first pair.
+
+    Nothing comparable that is stored, no absolute limit: nothing to hold it against. A launch that has been looked at
+    stays out, for its value is why the confirmation takes place.
+    """
+    limited = any(bound.at_least is not None or bound.at_most_ms is not None for bound in state.bounds)
+    if state.phase != CONFIRM or state.stored or limited or len(state.launches) != 1:
+        return None
+    (only,) = state.launches
+    return only.runs[0].launch
+
+
+def with_opening(state: CellState) -> CellState:
+    """Make the launch of the screen the candidate of the first pair."""
+    (only,) = state.launches
+    return replace(state, launches=(replace(only, phase=CONFIRM, pair=0),))
+
+
 def add_launch(state: CellState, *, launch: Launch, runs: Sequence[Run], pair: int | None = None) -> CellState:
     """Add the valid runs of one launch. More runs of a launch that is already there join it.
 

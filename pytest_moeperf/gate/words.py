@@ -168,7 +168,7 @@ def _verified(_: CellState) -> list[str]:
 
 
 def _worse(_: CellState) -> list[str]:
-    return [f"{RECORD_STEP} --perf-reason='why this loss is accepted'    (only if it is)"]
+    return [f"{RECORD_STEP} --perf-reason='why'    (only if this loss is accepted)"]
 
 
 def _screened(_: CellState) -> list[str]:

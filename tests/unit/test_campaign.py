@@ -43,6 +43,8 @@ class ScriptedBench:
     differences: tuple[Difference, ...] = ()
     can_launch_reference: bool = False
     can_relaunch: bool = True
+    warm: bool = False
+    """The first launch finds a server that is up."""
     wobble: float = 0.002
     checks: tuple[Check, ...] = SOUND
     fails: dict[int, BaseException] = field(default_factory=dict)
@@ -63,12 +65,13 @@ class ScriptedBench:
     @contextmanager
     def launch(self, arm: str, *, fresh: bool) -> Iterator[ScriptedServer]:
         self.asked.append((arm, fresh))
-        error = self.reference_error if arm == REFERENCE else self.fails.get(len(self.asked))
+        error = self.fails.get(len(self.asked)) or (self.reference_error if arm == REFERENCE else None)
         if error is not None:
             raise error
         self.now_s += 60
         number = len(self.asked) if self.can_relaunch else 1
-        yield ScriptedServer(self, Launch(id=f"{self.session}-{number}", session=self.session, arm=arm))
+        launch = Launch(id=f"{self.session}-{number}", session=self.session, arm=arm, reused=self.warm and not fresh)
+        yield ScriptedServer(self, launch)
 
     def run(self, cell: Cell, launch: Launch, index: int) -> Run:
         self.now_s += 10
@@ -153,8 +156,7 @@ def test_an_incomparable_baseline_is_no_obstacle_where_a_reference_can_be_launch
     decision = run_one(bench).decision
     assert decision.verdict is Verdict.EQUIVALENT
     assert (decision.phase, decision.pairs) == ("confirm", 4)
-    assert decision.candidate_launches == 5
-    assert decision.reference_launches == 4
+    assert (decision.candidate_launches, decision.reference_launches) == (4, 4), "the screen is half of the first pair"
 
 
 def test_a_non_blocking_difference_is_shown_and_compared() -> None:
@@ -195,18 +197,80 @@ def test_one_launch_serves_every_cell_and_only_the_open_ones_go_on() -> None:
 
 
 def test_blocks_are_balanced_fresh_and_seeded() -> None:
+    def slower() -> ScriptedBench:
+        return ScriptedBench(change={64: math.log(0.95)}, stored={64: stored(4, 2)}, can_launch_reference=True)
+
     orders = set()
     for seed in range(8):
-        bench = ScriptedBench(can_launch_reference=True)
+        bench = slower()
         run_one(bench, GateSettings(seed=seed))
         block = tuple(arm for arm, _ in bench.asked[1:5])
         assert block in {(REFERENCE, CANDIDATE, CANDIDATE, REFERENCE), (CANDIDATE, REFERENCE, REFERENCE, CANDIDATE)}
         assert all(fresh for _, fresh in bench.asked[1:])
         orders.add(block)
-        again = ScriptedBench(can_launch_reference=True)
+        again = slower()
         run_one(again, GateSettings(seed=seed))
         assert again.asked == bench.asked
     assert len(orders) == 2
+
+
+def test_where_nothing_is_stored_the_screen_opens_the_first_block() -> None:
+    """Nothing was read off its launch, so it is as good as any other."""
+    bench = ScriptedBench(change={64: math.log(0.5)}, can_launch_reference=True)
+    decision = run_one(bench).decision
+    assert (decision.verdict, decision.pairs) == (Verdict.REGRESSION, 2)
+    assert bench.asked == [(CANDIDATE, False), (REFERENCE, True), (REFERENCE, True), (CANDIDATE, True)]
+
+
+def test_a_screen_that_was_judged_or_not_launched_afresh_opens_no_block() -> None:
+    change = {64: math.log(0.5)}
+    limited = replace(THROUGHPUT, at_least=1.0)
+    judged = ScriptedBench(change=change, can_launch_reference=True)
+    assert run_one(judged, bounds=(limited,)).decision.pairs == 2
+    compared = ScriptedBench(change=change, stored={64: stored(4, 2)}, can_launch_reference=True)
+    assert run_one(compared).decision.pairs == 2
+    warm = ScriptedBench(change=change, can_launch_reference=True, warm=True)
+    assert run_one(warm).decision.pairs == 2
+    assert [len(bench.asked) for bench in (judged, compared, warm)] == [5, 5, 5]
+
+
+@pytest.mark.parametrize("change", [1.0, 0.5])
+def test_a_screen_opens_no_block_of_some_of_its_cells(change: float) -> None:
+    """A server that has measured another cell in between is not the one that the fresh launches are."""
+    bench = ScriptedBench(
+        change={1: math.log(0.5), 64: math.log(change)}, stored={64: stored(4, 2)}, can_launch_reference=True
+    )
+    plans = [plan_of(c) for c in (1, 64)]
+    results = Campaign(plans, bench=bench, settings=GateSettings(), clock=bench.clock).run()
+    assert results[plans[0].cell.key].decision.verdict is Verdict.REGRESSION
+    assert len(bench.asked) == 5
+
+
+def test_a_screen_opens_the_block_of_all_its_cells() -> None:
+    change = {c: math.log(0.5) for c in (1, 64)}
+    bench = ScriptedBench(change=change, can_launch_reference=True)
+    plans = [plan_of(c) for c in (1, 64)]
+    results = Campaign(plans, bench=bench, settings=GateSettings(), clock=bench.clock).run()
+    assert [results[plan.cell.key].decision.verdict for plan in plans] == [Verdict.REGRESSION] * 2
+    assert len(bench.asked) == 4
+    assert len(bench.measured) == 8
+
+
+def test_an_interrupted_block_that_the_screen_had_opened_goes_on() -> None:
+    change = {64: math.log(0.5)}
+    for fails, resumed, missing in ((2, 3, 4), (3, 6, 2), (4, 9, 2)):
+        bench = ScriptedBench(change=change, can_launch_reference=True, fails={fails: KeyboardInterrupt()})
+        plan = plan_of()
+        interrupted = Campaign([plan], bench=bench, settings=GateSettings(), clock=bench.clock)
+        with pytest.raises(KeyboardInterrupt):
+            interrupted.run()
+        assert len(interrupted.runs) == resumed
+        later = ScriptedBench(change=change, can_launch_reference=True, session="later")
+        campaign = Campaign(
+            [plan], bench=later, settings=GateSettings(), clock=later.clock, resume_runs=interrupted.runs
+        )
+        assert campaign.run()[plan.cell.key].decision.verdict is Verdict.REGRESSION
+        assert len(later.asked) == missing, "a launch without its partner of the same session is of no use"
 
 
 def test_against_stored_runs_a_gross_loss_takes_two_launches() -> None:
@@ -416,7 +480,6 @@ def test_ctrl_c_keeps_the_finished_runs_and_the_next_invocation_goes_on_from_the
         fails={4: KeyboardInterrupt()},
         wobble=0.006,
     )
-    bench.reference_error = None
     plan = plan_of(bounds=(THROUGHPUT,))
     interrupted = Campaign([plan], bench=bench, settings=GateSettings(seed=3), clock=bench.clock)
     with pytest.raises(KeyboardInterrupt):
@@ -552,14 +615,14 @@ def test_the_plan_counts_launches_and_minutes() -> None:
     found = plan_campaign(plans, bench=bench, settings=GateSettings(verify_wins=True))
     assert [(stage.name, stage.launches_least, stage.launches_most) for stage in found.stages] == [
         ("screen", 1, 1),
-        ("confirm", 4, 16),
+        ("confirm", 3, 16),
         ("verify", 8, 8),
     ]
     assert found.least_s == 60 + 2 * 3 * 10
     assert found.most_s == 25 * 120
     assert list(found.lines()) == [
         "screen: 1 launch, 2 min",
-        "confirm: 4 to 16 launches, 8 min to 32 min",
+        "confirm: 3 to 16 launches, 6 min to 32 min",
         "verify: 8 launches, 16 min",
         "No budget is set: every cell is taken to its verdict or its cap.",
     ]

@@ -64,3 +64,17 @@ def test_a_pair_must_hold_every_cell() -> None:
     runs = [*runs_of("A1", REFERENCE, {ONE: 3, TWO: 3}), *runs_of("B1", CANDIDATE, {ONE: 3, TWO: 2})]
     assert Resumable.of(runs).take_pair([ONE, TWO], 3) is None
     assert Resumable.of(runs).take_pair([ONE], 3) is not None
+
+
+def test_a_partner_is_the_next_launch_of_the_same_session_and_the_other_arm() -> None:
+    screen = Launch(id="A", session="old", arm=CANDIDATE)
+    reference = runs_of("B", REFERENCE, {ONE: 3, TWO: 2})
+    found = Resumable.of(reference).take_partner(screen, [ONE], 3)
+    assert found is not None
+    assert found.launch.id == "B"
+    assert Resumable.of(reference).take_partner(screen, [ONE, TWO], 3) is None
+    assert Resumable.of(runs_of("B", CANDIDATE, {ONE: 3})).take_partner(screen, [ONE], 3) is None
+    later = [*runs_of("C", CANDIDATE, {ONE: 3}), *reference]
+    assert Resumable.of(later).take_partner(screen, [ONE], 3) is None, "it did not run beside the screen"
+    assert Resumable.of(runs_of("B", REFERENCE, {ONE: 3}, session="x")).take_partner(screen, [ONE], 3) is None
+    assert Resumable.of([]).take_partner(screen, [ONE], 3) is None

@@ -98,6 +98,12 @@ def differences(
     return tuple(sorted(found, key=lambda difference: (not difference.blocking, difference.field)))
 
 
+def known_differences(baseline: Fingerprint, here: Fingerprint) -> tuple[Difference, ...]:
+    """As ``differences``, where ``here`` is not complete yet: groups that it lacks are left out."""
+    known = {group: getattr(baseline, group) if getattr(here, group) else {} for group in FINGERPRINT_GROUPS}
+    return differences(Fingerprint(**known), here)
+
+
 def describe(found: Iterable[Difference]) -> list[str]:
     """One line for each, which needs no knowledge of the fields' names: ``number of prompts in a run: 40 in the
     baseline, 10 here``. What one side does not know (an imported table knows little) stands in one line together."""

@@ -22,7 +22,7 @@ from pytest_moeperf.bench.warmup import WARM_UP_RUNS
 from pytest_moeperf.engines.attached import probe
 from pytest_moeperf.engines.catalog import engine_named
 from pytest_moeperf.engines.control import Control
-from pytest_moeperf.fingerprint import differences
+from pytest_moeperf.fingerprint import build_fingerprint, differences, known_differences
 from pytest_moeperf.model.baseline import BaselineMatch
 from pytest_moeperf.model.bench import Launched
 from pytest_moeperf.model.nodes import Node
@@ -229,6 +229,25 @@ class ServerBench:
     def own_baseline_for(self, run: Run) -> BaselineMatch:
         """What an update of this run's own baseline would replace."""
         return self._match(run.cell, run)
+
+    def foreseen(self, cell: Cell) -> BaselineMatch:
+        """What the store has to hold this cell against, compared by what is known before a launch: the workload, and
+        the machine where it is not a simulated one."""
+        here = build_fingerprint(
+            workload=cell.workload.as_fields(),
+            server_info=None,
+            env={},
+            software={},
+            hardware={} if self._engine.name == "simulated" else self.place().facts.hardware,
+            environment={},
+        )
+        return self._store.match(
+            engine=self._engine.name,
+            model=self.place().model_name,
+            cell=replace(cell, backend=self._reference_backend or cell.backend),
+            fingerprint=here,
+            compare=known_differences,
+        )
 
     def _match(self, cell: Cell, run: Run) -> BaselineMatch:
         return self._store.match(

@@ -7,6 +7,7 @@ from functools import partial
 
 from pytest_moeperf.bench.server_bench import ServerBench
 from pytest_moeperf.campaign import Campaign, CampaignEvent, CellResult
+from pytest_moeperf.fingerprint import describe
 from pytest_moeperf.model.bench import CellPlan
 from pytest_moeperf.model.bounds import Bound
 from pytest_moeperf.model.run import Run
@@ -60,6 +61,7 @@ class Group:
         if self._ran or not self._plans:
             return
         try:
+            self._foretell()
             self._measure(self._plans)
         except KeyboardInterrupt:
             raise
@@ -106,6 +108,17 @@ class Group:
             self._journal_lost = True
             text = f"runs are not kept for --perf-continue: {self._journal.path}: {error.strerror or error}"
             self._on_event(CampaignEvent(kind="note", text=text, elapsed_s=0.0))
+
+    def _foretell(self) -> None:
+        """Say which cells will have nothing to be held against before the first launch: it costs minutes."""
+        if self._settings.update_baselines or self.bench.can_launch_reference:
+            return
+        for plan in self._plans:
+            match = self.bench.foreseen(plan.cell)
+            if match.baseline is not None and not match.comparable:
+                why = "; ".join(describe(item for item in match.differences if item.blocking))
+                text = f"{plan.cell.label}: its baseline can't be compared: {why}"
+                self._on_event(CampaignEvent(kind="note", text=text, elapsed_s=0.0))
 
     def _measure(self, plans: Sequence[CellPlan]) -> None:
         self._keep(self._journal.take)

@@ -6,6 +6,8 @@ from collections.abc import Iterator, Sequence
 
 from pytest_moeperf.bench.server_bench import ServerBench
 from pytest_moeperf.campaign.plan import plan_campaign
+from pytest_moeperf.fingerprint import describe
+from pytest_moeperf.model.baseline import BaselineMatch
 from pytest_moeperf.model.bench import CellPlan
 from pytest_moeperf.model.run import CANDIDATE, REFERENCE
 from pytest_moeperf.model.settings import Settings
@@ -20,7 +22,10 @@ def plan_lines(benches: Sequence[tuple[ServerSpec, Sequence[CellPlan], ServerBen
 def _of_backend(spec: ServerSpec, plans: Sequence[CellPlan], bench: ServerBench, settings: Settings) -> Iterator[str]:
     yield f"moeperf  plan for {spec.label}: {len(plans)} cells"
     for plan in plans:
-        yield f"  cell       {plan.cell.workload.label}, {plan.cell.workload.num_prompts} prompts"
+        cell = plan.cell
+        match = bench.foreseen(cell)
+        yield f"  cell       {cell.workload.label}, {cell.workload.num_prompts} prompts, {_stored(match)}"
+        yield from (f"             {line}" for line in describe(item for item in match.differences if item.blocking))
     yield f"  candidate  {bench.command_text(CANDIDATE)}"
     if bench.can_launch_reference:
         yield f"  reference  {bench.command_text(REFERENCE)}"
@@ -29,3 +34,13 @@ def _of_backend(spec: ServerSpec, plans: Sequence[CellPlan], bench: ServerBench,
         yield from (f"  {line}" for line in planned.lines())
     else:
         yield "  no workload is known before the tests run: put it into the perf marker or a parameter"
+
+
+def _stored(match: BaselineMatch) -> str:
+    baseline = match.baseline
+    if baseline is None:
+        return "no baseline"
+    if not match.comparable:
+        return "a baseline that can't be compared:"
+    launches = f"{baseline.launches} launch{'es' * (baseline.launches != 1)}"
+    return f"baseline of {launches} in {baseline.sessions} session{'s' * (baseline.sessions != 1)}"

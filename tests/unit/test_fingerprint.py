@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from pytest_moeperf.fingerprint import argument_names, build_fingerprint, describe, differences
+from pytest_moeperf.fingerprint import argument_names, build_fingerprint, describe, differences, known_differences
 from pytest_moeperf.model.run import Fingerprint
 from pytest_moeperf.model.verdict import Difference
 from pytest_moeperf.model.workload import Workload
@@ -42,6 +42,18 @@ def fields(found: tuple[Difference, ...], *, blocking: bool) -> list[str]:
 
 def test_a_fingerprint_is_equal_to_itself(server_info: dict[str, Any]) -> None:
     assert differences(fingerprint(server_info), fingerprint(server_info)) == ()
+
+
+def test_what_is_not_known_before_a_launch_is_no_difference_yet(server_info: dict[str, Any]) -> None:
+    known: dict[str, Any] = {"env": {}, "software": {}, "environment": {}}
+    stored = fingerprint(server_info)
+    assert known_differences(stored, fingerprint(None, **known)) == ()
+    two = fingerprint(None, **known | {"hardware": HARDWARE | {"gpu_count": 2}})
+    assert fields(known_differences(stored, two), blocking=True) == ["hardware.gpu_count"]
+    nothing = fingerprint(
+        None, **known | {"hardware": {}, "workload": Workload(concurrency=10, num_prompts=7).as_fields()}
+    )
+    assert fields(known_differences(stored, nothing), blocking=True) == ["workload.num_prompts"]
 
 
 def test_it_holds_resolved_arguments_but_no_paths_ports_seeds_or_state(server_info: dict[str, Any]) -> None:

@@ -9,11 +9,23 @@ import sys
 from collections.abc import Iterable, Sequence
 
 from pytest_moeperf import __version__
-from pytest_moeperf.cli import accept, audit, ceiling, diff, importing, rehearse, selftest, servers, show, simulate
+from pytest_moeperf.cli import (
+    accept,
+    audit,
+    ceiling,
+    diff,
+    importing,
+    rehearse,
+    report,
+    selftest,
+    servers,
+    show,
+    simulate,
+)
 from pytest_moeperf.cli.commands import FAILED, Commands
 from pytest_moeperf.errors import MoeperfError
 
-_COMMANDS = (show, diff, accept, importing, audit, ceiling, selftest, rehearse, servers, simulate)
+_COMMANDS = (show, diff, accept, report, importing, audit, ceiling, selftest, rehearse, servers, simulate)
 _INTERRUPTED = 130
 _SIGNED = re.compile(r"-\d[\d.,%+-]*")
 

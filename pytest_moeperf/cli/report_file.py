@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import math
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from pytest_moeperf.errors import UsageProblem
 from pytest_moeperf.model import SCHEMA_VERSION
@@ -14,6 +15,9 @@ from pytest_moeperf.model.codec import from_plain
 from pytest_moeperf.model.run import CANDIDATE, Run
 from pytest_moeperf.model.verdict import Outcome
 from pytest_moeperf.reporting.json import FILE_NAME
+from pytest_moeperf.reporting.view import View
+
+T = TypeVar("T")
 
 _WRITE_ONE = "pytest -m perf --backend=NAME --perf-report=DIR writes one"
 
@@ -23,6 +27,21 @@ def read_report(path: Path) -> tuple[Outcome, ...]:
 
     :raises UsageProblem: if there is none, or what is there is no report.
     """
+    file, data = _read(path)
+    return _decoded(file, tuple[Outcome, ...], data["outcomes"])
+
+
+def read_view(path: Path) -> View:
+    """All that the report shows, for drawing it again.
+
+    :raises UsageProblem: as ``read_report``.
+    """
+    file, data = _read(path)
+    fields = {name: data[name] for name in (field.name for field in dataclasses.fields(View)) if name in data}
+    return _decoded(file, View, fields)
+
+
+def _read(path: Path) -> tuple[Path, dict[str, Any]]:
     file = path / FILE_NAME if path.is_dir() else path
     try:
         data = json.loads(file.read_text(encoding="utf-8"))
@@ -40,22 +59,29 @@ def read_report(path: Path) -> tuple[Outcome, ...]:
             problem=f"has schema {data.get('schema')!r}; this version of pytest-moeperf reads {SCHEMA_VERSION}",
         )
     try:
-        return from_plain(tuple[Outcome, ...], _with_open_ends(data["outcomes"]))
+        _open_ends(data)
     except KeyError as error:
         raise UsageProblem(where=str(file), problem=f"is no report: {error} is missing") from None
-    except (ValueError, TypeError, AttributeError) as error:
+    except (TypeError, AttributeError) as error:
+        raise UsageProblem(where=str(file), problem=f"is no report: {error}", next_step=_WRITE_ONE) from None
+    return file, data
+
+
+def _decoded(file: Path, kind: type[T], data: Any) -> T:
+    try:
+        return from_plain(kind, data)
+    except ValueError as error:
         raise UsageProblem(where=str(file), problem=f"is no report: {error}", next_step=_WRITE_ONE) from None
 
 
-def _with_open_ends(outcomes: Any) -> Any:
+def _open_ends(data: dict[str, Any]) -> None:
     """JSON has no infinity: an end of an interval that is not known stands as ``null``."""
-    for outcome in outcomes:
-        for result in outcome["decision"]["results"]:
-            interval = result["interval"]
-            if interval is not None:
-                interval["lower"] = -math.inf if interval["lower"] is None else interval["lower"]
-                interval["upper"] = math.inf if interval["upper"] is None else interval["upper"]
-    return outcomes
+    intervals = [result["interval"] for outcome in data["outcomes"] for result in outcome["decision"]["results"]]
+    changes = [row["change"] for row in data.get("rows", ())]
+    for ends in (*intervals, *changes):
+        if ends is not None:
+            ends["lower"] = -math.inf if ends["lower"] is None else ends["lower"]
+            ends["upper"] = math.inf if ends["upper"] is None else ends["upper"]
 
 
 def candidate_runs(outcomes: Sequence[Outcome]) -> tuple[Run, ...]:

@@ -17,6 +17,7 @@ SUMMARY_LIMIT = 1024 * 1024
 """Bytes of a step summary that GitHub accepts; a larger one is dropped whole."""
 COMMENT_LIMIT = 65536
 """Characters of a comment."""
+COMMENT_NAME = "comment.md"
 ANNOTATION_LIMIT = 10
 """Of one kind and step that GitHub shows."""
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from pytest_moeperf import __version__
-from pytest_moeperf.model.run import CANDIDATE, FINGERPRINT_GROUPS, REFERENCE, Fingerprint
+from pytest_moeperf.model.run import CANDIDATE, FINGERPRINT_GROUPS, REFERENCE, EvidenceItem, Fingerprint
 from pytest_moeperf.model.verdict import Outcome, Verdict
 from pytest_moeperf.reporting import charts
 from pytest_moeperf.reporting.arms import STORED, arms_of
@@ -45,6 +45,8 @@ class CellSection:
     kind: str
     """``pass``, ``unsure`` or ``fail``."""
     ran: str
+    seen: tuple[EvidenceItem, ...]
+    """What the evidence rests on; a line that says two things stands there once."""
     facts: tuple[FactLine, ...]
     """Fields that differ."""
     equal_facts: tuple[FactLine, ...]
@@ -70,7 +72,7 @@ def write_html(view: View, directory: Path | str, *, samples: Samples | None = N
         raise ReportError(
             path=str(path),
             problem=f"the HTML page needs {error.name}, which is not installed",
-            next_step="pip install 'pytest-moeperf[report]'",
+            next_step=f"pip install 'pytest-moeperf[report]', then moeperf report {directory} draws it",
         ) from error
     return write_atomically(path, text)
 
@@ -136,6 +138,7 @@ def _sections(view: View, *, samples: Samples) -> Iterable[CellSection]:
             finding=told.get(outcome.node_id) or find(outcome, pytest_command="pytest -m perf"),
             kind=verdict_class(outcome),
             ran=ran_text(outcome.evidence),
+            seen=tuple({(item.source, item.text, item.says): item for item in outcome.evidence.items}.values()),
             facts=tuple(fact for fact in facts if fact.differs),
             equal_facts=tuple(fact for fact in facts if not fact.differs),
             trace=charts.trace(outcome, view),

@@ -19,7 +19,8 @@ FILE_NAME = "moeperf.json"
 def as_plain(view: View) -> dict[str, Any]:
     """The report as JSON-plain data.
 
-    ``outcomes`` decode to ``model.verdict.Outcome`` with ``model.codec.from_plain``. A number that isn't finite (the
+    ``outcomes`` decode to ``model.verdict.Outcome`` with ``model.codec.from_plain``; ``baselines`` are those that they
+    were held against, by cell. A number that isn't finite (the
     end of an interval that is not known) is ``null``.
     """
     data = {
@@ -29,10 +30,13 @@ def as_plain(view: View) -> dict[str, Any]:
         "heading": to_plain(view.heading),
         "verdicts": counts(view),
         "rows": to_plain(view.rows),
+        "findings": to_plain(view.findings),
+        "remarks": to_plain(view.remarks),
         "notes": list(view.notes),
         "settings": to_plain(view.settings),
         "environment": dict(view.environment),
         "outcomes": to_plain(view.outcomes),
+        "baselines": to_plain(view.baselines),
     }
     finite: dict[str, Any] = _finite(data)
     return finite

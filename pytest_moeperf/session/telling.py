@@ -12,12 +12,15 @@ from pathlib import Path
 
 import pytest
 
+from pytest_moeperf.baselines.files import FileStore
 from pytest_moeperf.model.settings import Settings
 from pytest_moeperf.model.verdict import Outcome
 from pytest_moeperf.options.variables import told_unknown
+from pytest_moeperf.reporting.environment import environment_of
 from pytest_moeperf.reporting.spent import time_spent
 from pytest_moeperf.reporting.view import Heading, View, build_view
 from pytest_moeperf.session.command import command_of
+from pytest_moeperf.session.held_against import held_against
 from pytest_moeperf.session.journal import JOURNAL_FOLDER
 from pytest_moeperf.session.unused import runs_everything, unused_baselines
 
@@ -116,6 +119,8 @@ class Telling:
             settings=settings,
             started_at=self._started_at,
             pytest_command=command_of(self._config),
+            environment=environment_of(self._outcomes),
+            baselines=held_against(self._outcomes, FileStore(Path(settings.root) / settings.baselines_dir)),
             orphans=self._orphans(),
             notes=self._notes,
         )
@@ -164,13 +169,13 @@ class Telling:
 
     def _write_to(self, folder: Path, view: View) -> None:
         from pytest_moeperf.reporting.files import ReportError, write_atomically
-        from pytest_moeperf.reporting.github import pull_request_comment
+        from pytest_moeperf.reporting.github import COMMENT_NAME, pull_request_comment
         from pytest_moeperf.reporting.html import write_html
         from pytest_moeperf.reporting.json import write_json
 
         try:
             self._written.append(write_json(view, folder))
-            self._written.append(write_atomically(folder / "comment.md", pull_request_comment(view)))
+            self._written.append(write_atomically(folder / COMMENT_NAME, pull_request_comment(view)))
         except ReportError as error:
             self._problems.append(str(error))
             return

@@ -47,9 +47,12 @@ def test_record_pass_and_regress(suite: SimulatedSuite) -> None:
     assert all(len(baseline["runs"]) >= 3 for baseline in stored)
     assert all(baseline["anchor"] == baseline["runs"] for baseline in stored)
 
-    passed = suite.run("-q")
+    passed = suite.run("-q", "--perf-report=report")
     assert passed.code == 0, passed.raw
     assert passed.raw.count("EQUIVALENT") == 2
+    report = json.loads((suite.pytester.path / "report" / "moeperf.json").read_text())
+    held = {key: baseline["runs"] for key, baseline in report["baselines"].items()}
+    assert held == {f"fast/c{number}-in16-out32": stored[number - 1]["runs"] for number in (1, 2)}
 
     regressed = suite.run("-q", "--perf-reference=fast", "-k", "slow-1", backend="slow")
     assert regressed.code == 1
@@ -63,9 +66,9 @@ def test_record_pass_and_regress(suite: SimulatedSuite) -> None:
         "    --moe-runner-backend, simulated_profile version only.\n"
         "  Also REGRESSION: TPOT at c=1: # against # ms, +# % (slower) [+# %,\n"
         "    +# %] at # %, 2 pairs of fresh launches.\n"
-        "  Next (only if it is):\n"
+        "  Next (only if this loss is accepted):\n"
         "    pytest -m perf --backend=slow -q --perf-reference=fast --update-baselines \\\n"
-        "      -k 'test_decode[slow-1]' --perf-reason='why this loss is accepted'"
+        "      -k 'test_decode[slow-1]' --perf-reason='why'"
     )
 
 
@@ -73,8 +76,15 @@ def test_other_conditions_are_incomparable(suite: SimulatedSuite) -> None:
     assert suite.run("-q", "-k", "fast-1", "--update-baselines", "--perf-launches=1").code == 0
     test = suite.pytester.path / "test_serving.py"
     test.write_text(test.read_text().replace("output_len=32", "output_len=32, num_prompts=10"))
-    result = suite.run("-q", "-k", "fast-1")
+    plan = suite.run("-k", "fast-1", "--perf-plan")
+    assert "  cell       c=1 16/32, 10 prompts, a baseline that can't be compared:" in plan.raw
+    assert "\n             number of prompts in a run: 4 in the baseline, 10 here\n" in plan.raw
+    result = suite.run("-k", "fast-1")
     assert result.code == 1
+    foretold = (
+        "moeperf  fast c=1 16/32: its baseline can't be compared: number of prompts in a run: 4 in the baseline, 10"
+    )
+    assert foretold in result.raw.partition("launching the candidate")[0]
     assert result.section("_ test_decode[fast-1] _", "== moeperf ==") == (
         "_____________________________ test_decode[fast-1] ______________________________\n"
         "INCOMPARABLE  c=1: the baseline differs in 1 field that must be equal.\n"
@@ -83,10 +93,9 @@ def test_other_conditions_are_incomparable(suite: SimulatedSuite) -> None:
         "  number of prompts in a run: 4 in the baseline, 10 here.\n"
         '  Ran: triton (confirmed, /server_info simulated.executed_runner: "triton").\n'
         "  Next (records a baseline for these conditions beside the old one):\n"
-        "    pytest -m perf --backend=fast -q --update-baselines \\\n"
-        "      -k 'test_decode[fast-1]'\n"
+        "    pytest -m perf --backend=fast --update-baselines -k 'test_decode[fast-1]'\n"
         "  Or (head to head in fresh launches; needs no stored baseline):\n"
-        "    pytest -m perf --backend=fast -q --perf-reference=BACKEND \\\n"
+        "    pytest -m perf --backend=fast --perf-reference=BACKEND \\\n"
         "      -k 'test_decode[fast-1]'\n"
         "  Or: measure under the baseline's conditions: set the fields named above back"
     )
@@ -106,6 +115,8 @@ def test_every_raw_run_is_in_the_report(suite: SimulatedSuite) -> None:
     settings = {line["name"]: (line["value"], line["source"]) for line in report["settings"]}
     assert settings["report_dir"] == ("report", "command line")
     assert settings["gate.regression"] == ("0.3", f"file {suite.pytester.path}/moeperf.toml")
+    assert {"engine version", "kernel", "simulated"} <= report["environment"].keys()
+    assert report["baselines"] == {}
     assert "verdict" in (suite.pytester.path / "report" / "comment.md").read_text()
     assert (suite.pytester.path / "report" / "moeperf.html").stat().st_size > 1_000_000
 
@@ -140,6 +151,7 @@ def test_the_plan_is_told_and_nothing_runs(suite: SimulatedSuite, own_runtime_fo
     assert result.code == 0, result.raw
     assert "launch" in result.text
     assert "--backend slow" in result.text
+    assert "  cell       c=1 16/32, 4 prompts, no baseline\n" in result.raw
     assert not (own_runtime_folder / "launches").exists()
 
 

@@ -43,4 +43,4 @@ def test_the_page_shows_what_is_printed(
 
 
 def test_the_page_has_blocks_to_run() -> None:
-    assert {command.split()[0] for command, _ in BLOCKS} == {"show", "diff", "accept", "import", "ceiling"}
+    assert {command.split()[0] for command, _ in BLOCKS} == {"show", "diff", "accept", "report", "import", "ceiling"}

@@ -13,7 +13,19 @@ from pytest_moeperf import __version__
 from pytest_moeperf.baselines.importers import FORMATS
 from pytest_moeperf.cli.importing import FORMATS as NAMED_FORMATS
 
-COMMANDS = ("show", "diff", "accept", "import", "audit", "ceiling", "selftest", "rehearse", "servers", "simulate")
+COMMANDS = (
+    "show",
+    "diff",
+    "accept",
+    "report",
+    "import",
+    "audit",
+    "ceiling",
+    "selftest",
+    "rehearse",
+    "servers",
+    "simulate",
+)
 
 
 @pytest.fixture(autouse=True)

@@ -297,7 +297,7 @@ def test_a_missing_package_is_a_clear_error(missing: str, tmp_path: Path, monkey
         rf"{re.escape(str(tmp_path))}/moeperf\.html: the HTML page needs {missing}(\.\w+)?, which is not installed",
         lines[0],
     )
-    assert lines[-1] == "  next: pip install 'pytest-moeperf[report]'"
+    assert lines[-1] == f"  next: pip install 'pytest-moeperf[report]', then moeperf report {tmp_path} draws it"
     assert list(tmp_path.iterdir()) == []
 
 
@@ -314,3 +314,13 @@ def test_a_real_browser_draws_every_visible_chart_without_an_error(tmp_path: Pat
     assert done.stdout.count('data-drawn="yes"') == 2 + 2 * 4
     assert done.stdout.count("main-svg") >= 2 + 2 * 4
     assert "CONSOLE" not in done.stderr
+
+
+def test_a_line_of_the_log_that_says_two_things_stands_there_once() -> None:
+    outcome = contradicted()
+    item = replace(outcome.evidence.items[0], source="server log line 26", text="Capturing batches")
+    once, twice = (
+        Page(render_html(view_of(replace(outcome, evidence=replace(outcome.evidence, items=items))))).words
+        for items in ((item,), (item, replace(item, runner="triton")))
+    )
+    assert twice.count("server log line 26") == once.count("server log line 26") > 0

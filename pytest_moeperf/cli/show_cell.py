@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 
 from pytest_moeperf.baselines import Entry, history_series
 from pytest_moeperf.baselines.levels import effect
-from pytest_moeperf.cli.levels import bound_of, metric_levels
+from pytest_moeperf.cli.levels import bound_of, metric_levels, parts_of
 from pytest_moeperf.cli.output import change_text, percent, table
 from pytest_moeperf.cli.show import stored_text
 from pytest_moeperf.errors import UsageProblem
@@ -40,6 +41,8 @@ def cell_lines(entry: Entry, *, width: int) -> Iterator[str]:
         yield from wrap(f"imported from: {safe(baseline.provenance)}", width=width, first="  ", rest="    ")
     yield ""
     yield from _levels(baseline)
+    if any(run.values.get("throughput") for run in baseline.runs):
+        yield from wrap(_how_sure(baseline), width=width, first="", rest="  ")
     yield ""
     yield "history"
     for event in baseline.history:
@@ -69,6 +72,21 @@ def _levels(baseline: Baseline) -> list[str]:
         for found in metric_levels(baseline)
     ]
     return table(header, rows)
+
+
+def _how_sure(baseline: Baseline) -> str:
+    """A handful of launches says little of how far the next will lie."""
+    parts = parts_of(baseline.runs, "throughput")
+    intervals = (
+        ("sessions", parts.session_sd_interval()),
+        ("launch means", parts.launch_sd_interval()),
+        ("runs", parts.run_sd_interval()),
+    )
+    told = [
+        f"{name} {low * 100:.2f} to {high * 100:.2f} %" if math.isfinite(high) else f"{name} not known"
+        for name, (low, high) in intervals
+    ]
+    return f"sd of the throughput, 90 % intervals: {', '.join(told)}"
 
 
 def _event(event: BaselineEvent, *, width: int) -> list[str]:

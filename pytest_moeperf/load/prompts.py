@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import sys
 from array import array
-from collections.abc import Sequence
 
 from pytest_moeperf.errors import LoadError
 from pytest_moeperf.model.workload import Workload
@@ -37,15 +36,6 @@ def make_prompts(workload: Workload, *, run_key: str, vocab_size: int = 1000) ->
             tail[0] = FIRST_ID + (start + index) % span
         prompts.append(prefix + tail)
     return prompts
-
-
-def prompts_digest(prompts: Sequence[Sequence[int]]) -> str:
-    """SHA-256 over all ids and lengths: equal digests mean equal prompts in equal order."""
-    digest = hashlib.sha256()
-    for prompt in prompts:
-        digest.update(len(prompt).to_bytes(4, "little"))
-        digest.update(_little_endian(array("I", prompt)).tobytes())
-    return digest.hexdigest()
 
 
 def _ids(workload: Workload, run_key: str, part: str, length: int, span: int) -> list[int]:

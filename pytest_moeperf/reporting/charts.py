@@ -16,9 +16,6 @@ from pytest_moeperf.reporting.figures import deciding_result, metric_label
 from pytest_moeperf.reporting.view import View
 
 Figure = dict[str, Any]
-Samples = Mapping[str, Mapping[str, Sequence[float]]]
-"""Run id -> metric (``ttft``, ``tpot``, ``itl``, ``e2el``) -> one value a request, in ms."""
-
 LATENCIES = ("ttft", "tpot", "itl", "e2el")
 _COLOURS = {CANDIDATE: "var(--candidate)", REFERENCE: "var(--reference)", STORED: "var(--reference)"}
 _SYMBOLS = {CANDIDATE: "circle", REFERENCE: "square", STORED: "square-open"}
@@ -228,8 +225,8 @@ def _launch_spans(launches: Sequence[str]) -> Iterable[tuple[int, int, int]]:
             start = place
 
 
-def latencies(outcome: Outcome, *, samples: Samples) -> Figure | None:
-    """Per-request latencies of each arm: boxes from samples where there are some, else the median run's percentiles."""
+def latencies(outcome: Outcome) -> Figure | None:
+    """Per-request latencies of each arm: the percentiles of its median run."""
     from plotly.subplots import make_subplots
 
     arms = [name for name in (CANDIDATE, REFERENCE) if _valid_runs(outcome, name)]
@@ -243,8 +240,7 @@ def latencies(outcome: Outcome, *, samples: Samples) -> Figure | None:
     )
     for row, metric in enumerate(LATENCIES, start=1):
         ends = [
-            _add_latency(figure, row=row, metric=metric, arm=name, runs=_valid_runs(outcome, name), samples=samples)
-            for name in arms
+            _add_latency(figure, row=row, metric=metric, arm=name, runs=_valid_runs(outcome, name)) for name in arms
         ]
         figure.update_xaxes(range=[0, max(ends) * 1.06 or 1], row=row, col=1)
     names = [arm_label(name, _valid_runs(outcome, name)[0].cell.backend) for name in arms]
@@ -258,31 +254,11 @@ def _valid_runs(outcome: Outcome, arm: str) -> list[Run]:
     return [run for run in outcome.runs if run.launch.arm == arm and run.valid and not run.warmup]
 
 
-def _add_latency(figure: Any, *, row: int, metric: str, arm: str, runs: Sequence[Run], samples: Samples) -> float:
+def _add_latency(figure: Any, *, row: int, metric: str, arm: str, runs: Sequence[Run]) -> float:
     """The largest value drawn."""
     import plotly.graph_objects as go
 
     name, colour = arm_label(arm, runs[0].cell.backend), _COLOURS[arm]
-    raw = sorted(value for run in runs for value in samples.get(run.id, {}).get(metric, ()))
-    if raw:
-        low, lower, middle, upper, high = (_quantile(raw, share) for share in (0.01, 0.25, 0.5, 0.75, 0.99))
-        box = go.Box(
-            y=[name],
-            q1=[lower],
-            median=[middle],
-            q3=[upper],
-            lowerfence=[low],
-            upperfence=[high],
-            mean=[math.fsum(raw) / len(raw)],
-            orientation="h",
-            marker_color=colour,
-            line_color=colour,
-            fillcolor="rgba(0,0,0,0)",
-            name=name,
-            showlegend=False,
-        )
-        figure.add_trace(box, row=row, col=1)
-        return high
     found = typical([getattr(run.metrics, f"{metric}_ms") for run in runs])
     spans = ((("minimum", "maximum"), 1.5), (("p50", "p90"), 6))
     for (start, end), thickness in spans:
@@ -312,13 +288,6 @@ def _add_latency(figure: Any, *, row: int, metric: str, arm: str, runs: Sequence
         col=1,
     )
     return max(found.values(), default=0.0)
-
-
-def _quantile(ordered: Sequence[float], share: float) -> float:
-    place = share * (len(ordered) - 1)
-    below = math.floor(place)
-    above = min(below + 1, len(ordered) - 1)
-    return ordered[below] + (ordered[above] - ordered[below]) * (place - below)
 
 
 def verdict_class(outcome: Outcome) -> str:

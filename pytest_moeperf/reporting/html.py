@@ -12,7 +12,7 @@ from pytest_moeperf.model.run import CANDIDATE, FINGERPRINT_GROUPS, REFERENCE, E
 from pytest_moeperf.model.verdict import Outcome, Verdict
 from pytest_moeperf.reporting import charts
 from pytest_moeperf.reporting.arms import STORED, arms_of
-from pytest_moeperf.reporting.charts import Figure, Samples, verdict_class
+from pytest_moeperf.reporting.charts import Figure, verdict_class
 from pytest_moeperf.reporting.files import ReportError, write_atomically
 from pytest_moeperf.reporting.table import change_text
 from pytest_moeperf.reporting.view import FAILED, View, counts, shown_verdict
@@ -52,20 +52,18 @@ class CellSection:
     equal_facts: tuple[FactLine, ...]
     trace: Figure | None
     latencies: Figure | None
-    sampled: bool
     stored: bool
     """The trace shows the stored baseline."""
 
 
-def write_html(view: View, directory: Path | str, *, samples: Samples | None = None) -> Path:
+def write_html(view: View, directory: Path | str) -> Path:
     """Write ``moeperf.html`` into ``directory``.
 
-    :param samples: per-request latencies by run id, where they were kept; else the runs' percentiles are drawn.
     :raises ReportError: if jinja2 or plotly is missing, or the file can't be written.
     """
     path = Path(directory) / FILE_NAME
     try:
-        text = render_html(view, samples=samples)
+        text = render_html(view)
     except ModuleNotFoundError as error:
         if error.name is None or error.name.partition(".")[0] not in {"jinja2", "markupsafe", "plotly", "narwhals"}:
             raise
@@ -77,7 +75,7 @@ def write_html(view: View, directory: Path | str, *, samples: Samples | None = N
     return write_atomically(path, text)
 
 
-def render_html(view: View, *, samples: Samples | None = None) -> str:
+def render_html(view: View) -> str:
     """The page as text. Every text is escaped by the template engine; scripts get JSON that can't close its tag."""
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
     from plotly.offline import get_plotlyjs
@@ -92,7 +90,7 @@ def render_html(view: View, *, samples: Samples | None = None) -> str:
     environment.filters.update(
         quantity=format_quantity, percent=format_percent, change=change_text, duration=format_duration
     )
-    sections = tuple(_sections(view, samples=samples or {}))
+    sections = tuple(_sections(view))
     return environment.get_template("report.html.j2").render(
         view=view,
         version=__version__,
@@ -127,7 +125,7 @@ def _sweeps(view: View) -> Iterable[dict[str, Any]]:
             yield {"title": title, "sweep": sweep, "changes": changes}
 
 
-def _sections(view: View, *, samples: Samples) -> Iterable[CellSection]:
+def _sections(view: View) -> Iterable[CellSection]:
     told = {finding.node_id: finding for finding in (*view.findings, *view.remarks)}
     for number, outcome in enumerate(view.outcomes, start=1):
         facts = _facts(outcome, view)
@@ -142,8 +140,7 @@ def _sections(view: View, *, samples: Samples) -> Iterable[CellSection]:
             facts=tuple(fact for fact in facts if fact.differs),
             equal_facts=tuple(fact for fact in facts if not fact.differs),
             trace=charts.trace(outcome, view),
-            latencies=charts.latencies(outcome, samples=samples),
-            sampled=any(run.id in samples for run in outcome.runs),
+            latencies=charts.latencies(outcome),
             stored=any(arm.name == STORED for arm in arms_of(outcome, view)),
         )
 

@@ -107,6 +107,8 @@ triton c=10 512/128 (simulated, moe-64x8)
 metric      level       sd [%] session  launch  run   drift
 throughput  2073 tok/s  -               0.33    0.11  -6.1 %
 tpot        4.82 ms     -               0.33    0.11  +6.5 %
+sd of the throughput, 90 % intervals: sessions not known, launch means 0.19 to
+  1.49 %, runs 0.08 to 0.21 %
 
 history
   2024-11-01T11:00:00  recorded, 6 runs, by --update-baselines; reason: first

@@ -7,7 +7,6 @@ import json
 import re
 import shutil
 import subprocess
-from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
@@ -215,22 +214,12 @@ def test_the_trace_shows_runs_in_order_and_marks_those_that_do_not_count() -> No
     assert [(shape["x0"], shape["x1"]) for shape in figure["layout"]["shapes"][:2]] == [(3.5, 6.5), (9.5, 12.5)]
 
 
-def test_latencies_are_percentiles_without_samples_and_boxes_with_them() -> None:
-    outcome = unverified_win()
-    plain = charts.latencies(outcome, samples={})
-    assert plain is not None
-    assert {trace["type"] for trace in plain["data"]} == {"scatter"}
-    marks = next(trace for trace in plain["data"] if trace["mode"] == "markers")
-    assert marks["text"] == ["p50", "mean", "p99"]
-    samples: Mapping[str, Mapping[str, Sequence[float]]] = {
-        run.id: {"tpot": [float(value) for value in range(101)]} for run in outcome.runs
-    }
-    drawn = charts.latencies(outcome, samples=samples)
+def test_latencies_are_the_percentiles_of_the_median_run() -> None:
+    drawn = charts.latencies(unverified_win())
     assert drawn is not None
-    boxes = [trace for trace in drawn["data"] if trace["type"] == "box"]
-    assert [(box["q1"], box["median"], box["q3"], box["mean"]) for box in boxes] == [
-        ([25.0], [50.0], [75.0], [50.0])
-    ] * 2
+    assert {trace["type"] for trace in drawn["data"]} == {"scatter"}
+    marks = next(trace for trace in drawn["data"] if trace["mode"] == "markers")
+    assert marks["text"] == ["p50", "mean", "p99"]
 
 
 def stored_baseline(outcome: Outcome) -> Baseline:

@@ -201,3 +201,23 @@ def test_launches_that_would_decide() -> None:
     assert found.launches_for_width(0.01, found.half_width(0.01) * 0.9) is not None
     assert found.launches_for_width(0.01, 1e-6) is None
     assert found.launches_for_width(0.01, 0.0) is None
+
+
+def test_intervals_of_the_sds_hold_the_true_ones() -> None:
+    """Two-sided 90 %; Tukey and Williams' for the sd between sessions is an approximation."""
+    source = random.Random(5)
+    session_sd, launch_sd, trials = 0.02, 0.01, 800
+    found = [components(world(source, session_sd, launch_sd, 5, 3)) for _ in range(trials)]
+    held = [0, 0]
+    for parts in found:
+        for place, ((low, high), true) in enumerate(
+            ((parts.session_sd_interval(), session_sd), (parts.launch_sd_interval(), launch_sd))
+        ):
+            held[place] += low <= true <= high
+    assert 0.87 <= held[0] / trials <= 0.93
+    assert 0.87 <= held[1] / trials <= 0.93
+
+
+def test_without_repetition_an_sd_is_not_known() -> None:
+    found = components(launches_of([[1.0]]))
+    assert found.session_sd_interval() == found.launch_sd_interval() == found.run_sd_interval() == (0.0, math.inf)

@@ -11,7 +11,6 @@ import pytest
 
 from pytest_moeperf.errors import UsageProblem
 from pytest_moeperf.stats.changepoints import change_points
-from pytest_moeperf.stats.ess import autocorrelation_time, effective_size, long_enough
 from pytest_moeperf.stats.shape import two_groups
 from pytest_moeperf.stats.warmup import cold_runs, trend_gone
 
@@ -76,31 +75,6 @@ def test_noise_is_seldom_taken_for_cold_runs(sd: float) -> None:
     source = random.Random(5)
     launches = [[math.exp(source.gauss(0, sd)) for _ in range(3)] for _ in range(4000)]
     assert sum(cold_runs(values, tolerance=0.05) > 0 for values in launches) < 0.1 * len(launches)
-
-
-def ar1(phi: float, n: int, seed: int) -> list[float]:
-    source = random.Random(seed)
-    values, value = [], 0.0
-    for _ in range(n):
-        value = phi * value + source.gauss(0, 1)
-        values.append(value)
-    return values
-
-
-def test_autocorrelation_time_of_an_ar1_series() -> None:
-    found = sum(autocorrelation_time(ar1(0.7, 4000, seed)) for seed in range(20)) / 20
-    assert found == pytest.approx((1 + 0.7) / (1 - 0.7), rel=0.15)
-    assert autocorrelation_time(ar1(0.0, 4000, 1)) < 1.6
-    assert autocorrelation_time([1.0, 1.0, 1.0, 1.0, 1.0]) == 1.0
-    assert autocorrelation_time([1.0]) == 1.0
-
-
-def test_effective_size_and_length() -> None:
-    assert effective_size(ar1(0.9, 4000, 3)) < 1000
-    noisy = [0.08 * value for value in ar1(0.0, 400, 1)]
-    assert long_enough(noisy, launch_sd=0.01)
-    assert not long_enough(noisy[:20], launch_sd=0.01)
-    assert not long_enough([1.0], launch_sd=1.0)
 
 
 def test_a_step_in_a_history_is_found_where_it_is() -> None:

@@ -13,16 +13,13 @@ from pytest_moeperf.model.spec import ServerSpec
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Capabilities:
-    """What a server at a URL can do, as probed. What could not be probed is unknown to everything that follows."""
+    """What a server at a URL is, as far as it says."""
 
     protocol: str
     """``sglang`` (native /generate), ``openai-completions`` or ``openai-chat``."""
     model: str
     server: str
     """``sglang``, ``simulated``, ``vllm``, ... as far as it says; ``openai-compatible`` otherwise."""
-    has_server_info: bool
-    has_metrics: bool
-    has_flush_cache: bool
 
 
 class AttachedEngine:
@@ -64,7 +61,4 @@ def probe(url: str, *, api_key: str | None = None) -> Capabilities:
         protocol="sglang" if info is not None else "openai-completions",
         model=str((info or {}).get("model_path") or served.get("id", "")),
         server=server,
-        has_server_info=info is not None,
-        has_metrics=control.answers("/metrics"),
-        has_flush_cache=info is not None,
     )

@@ -38,9 +38,6 @@ class Control:
         """The answer's text; None for no answer or an error status."""
         return self._ask(path, json.dumps(body or {}).encode(), timeout_s)
 
-    def answers(self, path: str) -> bool:
-        return self._ask(path, None, DEFAULT_TIMEOUT_S) is not None
-
     def _ask(self, path: str, data: bytes | None, timeout_s: float) -> str | None:
         headers = {"Content-Type": "application/json"}
         if self.api_key:

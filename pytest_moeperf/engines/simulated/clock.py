@@ -101,7 +101,6 @@ class EngineLoop:
         self._step_listeners: list[Callable[[Step], None]] = []
         self._logged_at_s = time.monotonic()
         self._logged_tokens = 0
-        self._last_step_s = 0.0
 
     @property
     def busy(self) -> bool:
@@ -169,7 +168,6 @@ class EngineLoop:
     async def _end_step(self, step: Step, end_s: float) -> bool:
         handled_s = time.monotonic()
         moved = self.scheduler.end_step(end_s)
-        self._last_step_s = step.duration_s
         if self._after_step(len(moved)):
             return True
         decoding = 0

@@ -138,8 +138,8 @@ def moved_reference(state: CellState, bound: Bound, interval: Interval) -> list[
     shift = sum(second) / len(second) - sum(first) / len(first)
     change = format_change(bound.ratio(shift))
     if abs(shift) >= limits(state, bound).loss:
-        margin = format_percent(bound.regression)
-        return [f"the reference's second block differs from its first by {change} (margin {margin}): the host moved"]
+        told = f"{change} (margin {format_percent(bound.regression)})"
+        return [f"the reference's second block differs from its first by {told}: the host may have moved"]
     reach = t_quantile(1 - VERIFY_ALPHA, df) * sd * math.sqrt(1 / len(first) + 1 / len(second)) if df else math.inf
     most = abs(shift) + reach
     if interval.lower > most / 2 or interval.lower <= 0:  # what didn't show again needs no host to explain it

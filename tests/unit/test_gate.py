@@ -372,7 +372,7 @@ def test_a_host_that_moved_is_no_win() -> None:
     decision = decided(gate.judge(replace(state, launches=moved)))
     assert decision.verdict is Verdict.UNVERIFIED_WIN
     assert decision.reasons[-1] == (
-        "Verification failed: the reference's second block differs from its first by +10.5 % (margin 5 %): the host moved."
+        "Verification failed: the reference's second block differs from its first by +10.5 % (margin 5 %): the host may have moved."
     )
 
 

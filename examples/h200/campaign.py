@@ -50,6 +50,7 @@ FP8 = {"MOEPERF_MODEL": str(HERE / "moe-64x8-fp8")}
 STEPS = {
     "record": Step(arguments=("--backend=triton", *RECORD, *SUITE), expected="Recorded: ", expected_s=180),
     "again": Step(arguments=("--backend=triton", *RECORD, *ONE_CELL), expected="Recorded: "),
+    "record_c2": Step(arguments=("--backend=triton", *RECORD, "-k", "c2 and not c256"), expected="Recorded: "),
     "record_all": Step(
         arguments=("--backend=triton", "--update-baselines", "--perf-launches=2"), expected="Recorded: ", expected_s=500
     ),

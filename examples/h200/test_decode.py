@@ -3,7 +3,7 @@
 import pytest
 
 # A run lasts 2 to 12 s: below that a handful of steps decides, beyond it launches cost less than runs.
-PROMPTS = {1: 16, 10: 120, 64: 512, 256: 1024}
+PROMPTS = {1: 16, 2: 32, 10: 120, 64: 512, 256: 1024}
 
 
 @pytest.mark.perf(input_len=512, output_len=128)

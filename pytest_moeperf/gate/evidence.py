@@ -29,6 +29,10 @@ from pytest_moeperf.stats.stored import Prediction, predict
 from pytest_moeperf.verdicts import Margins, margins
 
 LOSS, GAIN = "loss", "gain"
+SHORT_RUNS_SD = 0.01
+"""Below this, runs of one launch agree well enough."""
+SHORT_RUNS_DF = 4
+"""Degrees of freedom that runs, and half as many that launches, need before they tell anything of their noise."""
 ENOUGH_DF = 2
 """Below these degrees of freedom a stored launch sd is no better than an assumed one."""
 ASSUMED_GROSS_FACTOR = 2.0
@@ -143,6 +147,24 @@ def with_outlook(state: CellState, bound: Bound, interval: Interval) -> Interval
         alpha = SCREEN_ALPHA if state.phase != CONFIRM else CONFIRM_ALPHA / 2
         count = found.launches_for_width(alpha, away) if found is not None else None
     return replace(interval, launches_to_decide=max(count, interval.n + 1) if count is not None else None)
+
+
+def short_runs(state: CellState, bound: Bound) -> float | None:
+    """Sd of the runs of one launch where it makes at least half of the variance of the launches' means, so that longer
+    runs would narrow every interval; None where it does not, or where too few were made to tell."""
+    arms = [[item.means[bound.key] for item in state.of(arm)] for arm in (CANDIDATE, REFERENCE)]
+    launches = [item for arm in arms for item in arm]
+    run_df = sum(item.runs - 1 for item in launches)
+    launch_df = sum(len(arm) - 1 for arm in arms if arm)
+    if run_df < SHORT_RUNS_DF or launch_df < SHORT_RUNS_DF / 2:
+        return None
+    run_var = math.fsum(item.squares for item in launches) / run_df
+    of_means = run_var * math.fsum(1 / item.runs for item in launches) / len(launches)
+    centres = [math.fsum(item.mean for item in arm) / len(arm) if arm else 0.0 for arm in arms]
+    spread = math.fsum((item.mean - centre) ** 2 for arm, centre in zip(arms, centres, strict=True) for item in arm)
+    if math.sqrt(run_var) < SHORT_RUNS_SD or of_means < spread / launch_df / 2:
+        return None
+    return math.sqrt(run_var)
 
 
 def hopeless(state: CellState, bound: Bound) -> bool:

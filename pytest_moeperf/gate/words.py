@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from pytest_moeperf.fingerprint import describe
-from pytest_moeperf.gate.evidence import Finding, full_margin, limits, prediction
+from pytest_moeperf.gate.evidence import Finding, full_margin, limits, prediction, short_runs
 from pytest_moeperf.gate.state import CONFIRM, SCREEN, VERIFY, VERIFY_PAIRS, CellState
 from pytest_moeperf.model.bounds import Bound
 from pytest_moeperf.model.verdict import BoundResult, Interval, Verdict
@@ -185,6 +185,12 @@ def _undecided(state: CellState) -> list[str]:
         steps.append(REFERENCE_STEP)
     if not state.paired:
         steps.append(f"{RECORD_STEP}    (in further sessions, an hour apart or more: they narrow every interval)")
+    noises = [sd for bound in state.bounds if (sd := short_runs(state, bound)) is not None]
+    if noises:
+        differ = format_percent(round(max(noises), 3))
+        steps.append(
+            f"or longer runs (num_prompts): those of one launch differ by {differ}, most of what launches differ by"
+        )
     steps.append("moeperf audit    (looks for what makes launches on this host differ)")
     return steps
 

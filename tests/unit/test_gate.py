@@ -571,3 +571,27 @@ def test_a_control_cell_is_quoted() -> None:
     assert found["c10"].odd == (
         "Control cell c=1, measured in the same launches: got worse (-9.5 %) while the claim is a gain.",
     )
+
+
+def with_runs(state: gate.CellState, launches: Sequence[Sequence[float]]) -> gate.CellState:
+    """Candidate launches of several runs each."""
+    for number, effects in enumerate(launches):
+        launch = Launch(id=f"several{number}", session="now")
+        runs = [run_of(effect, launch, state.plan, index=index) for index, effect in enumerate(effects)]
+        state = gate.add_launch(state, launch=launch, runs=runs)
+    return state
+
+
+NOISY_RUNS = ((-0.06, 0.03, -0.01), (0.05, -0.04, -0.03), (0.0, -0.07, 0.04))
+QUIET_RUNS = ((-0.06, -0.06, -0.059), (0.05, 0.049, 0.05), (0.0, 0.001, 0.0))
+
+
+@pytest.mark.parametrize(("launches", "told"), [(NOISY_RUNS, True), (QUIET_RUNS, False), (NOISY_RUNS[:2], False)])
+def test_where_the_runs_are_what_differs_longer_ones_are_advised(
+    launches: Sequence[Sequence[float]], told: bool
+) -> None:
+    state = gate.start(plan_of(), settings=replace(ONE_RUN, runs_per_launch=3), capabilities=ALONE)
+    state = with_runs(gate.with_match(state, match_of(plan_of(), STORE)), launches)
+    decision = decided(gate.conclude(state, "The budget is used up."))
+    advice = "or longer runs (num_prompts): those of one launch differ by 5 %, most of what launches differ by"
+    assert (advice in decision.next_steps) is told, decision.next_steps

@@ -227,6 +227,5 @@ def test_baselines_that_no_test_asks_for_are_named_where_that_is_known(suite: Si
     skipped = "\n@pytest.mark.perf(concurrency=2)\ndef test_skipped(moeperf):\n    pytest.skip('not today')\n"
     test.write_text(test.read_text() + skipped)
     assert "Baselines that no" not in suite.run("-q").text
-    # A part of the suite knows nothing about the rest.
+    # A part of the suite knows nothing about the rest: tests/unit/test_session_unused.py has the parts.
     assert "Baselines that no" not in suite.run("-q", "-k", "fast-1").text
-    assert "Baselines that no" not in suite.run("-q", "test_serving.py").text

@@ -45,13 +45,10 @@ class Resumable:
 
     def take_partner(self, launch: Launch, cells: Sequence[Cell], runs: int) -> OldLaunch | None:
         """The oldest launch, if it is the other arm of the session of this one and holds all of these cells."""
-        if not self.launches:
+        first = self.launches[0] if self.launches else None
+        if first is None or not _pair(launch, first.launch) or not all(first.enough(cell, runs) for cell in cells):
             return None
-        first = self.launches[0]
-        together = first.launch.session == launch.session and first.launch.arm != launch.arm
-        if together and all(first.enough(cell, runs) for cell in cells):
-            return self.launches.pop(0)
-        return None
+        return self.launches.pop(0)
 
     def take_pair(self, cells: Sequence[Cell], runs: int) -> tuple[OldLaunch, OldLaunch] | None:
         """The oldest two launches in a row, of one session and both arms, that hold all of these cells.
@@ -60,8 +57,14 @@ class Resumable:
         """
         for index in range(len(self.launches) - 1):
             first, second = self.launches[index : index + 2]
-            together = first.launch.session == second.launch.session and first.launch.arm != second.launch.arm
-            if together and all(old.enough(cell, runs) for old in (first, second) for cell in cells):
+            if _pair(first.launch, second.launch) and all(
+                old.enough(cell, runs) for old in (first, second) for cell in cells
+            ):
                 del self.launches[index : index + 2]
                 return first, second
         return None
+
+
+def _pair(first: Launch, second: Launch) -> bool:
+    """Both arms of one session."""
+    return first.session == second.session and first.arm != second.arm

@@ -21,7 +21,7 @@ from pytest_moeperf.model.bounds import Bound
 from pytest_moeperf.model.run import CANDIDATE, REFERENCE
 from pytest_moeperf.model.verdict import Interval, Verdict
 from pytest_moeperf.stats.boundaries import increments
-from pytest_moeperf.stats.components import SD_FLOOR
+from pytest_moeperf.stats.components import SD_FLOOR, components
 from pytest_moeperf.stats.effects import LaunchMean
 from pytest_moeperf.stats.paired import Pairs, gross_interval, pairs, pairs_to_decide, sequential_interval
 from pytest_moeperf.stats.quantiles import t_quantile
@@ -152,19 +152,15 @@ def with_outlook(state: CellState, bound: Bound, interval: Interval) -> Interval
 def short_runs(state: CellState, bound: Bound) -> float | None:
     """Sd of the runs of one launch where it makes at least half of the variance of the launches' means, so that longer
     runs would narrow every interval; None where it does not, or where too few were made to tell."""
-    arms = [[item.means[bound.key] for item in state.of(arm)] for arm in (CANDIDATE, REFERENCE)]
-    launches = [item for arm in arms for item in arm]
-    run_df = sum(item.runs - 1 for item in launches)
-    launch_df = sum(len(arm) - 1 for arm in arms if arm)
-    if run_df < SHORT_RUNS_DF or launch_df < SHORT_RUNS_DF / 2:
+    # Launches of one arm are repetitions of one another, as those of a session are in a store.
+    launches = [replace(item.means[bound.key], session=item.arm) for item in state.launches]
+    if not launches:
         return None
-    run_var = math.fsum(item.squares for item in launches) / run_df
-    of_means = run_var * math.fsum(1 / item.runs for item in launches) / len(launches)
-    centres = [math.fsum(item.mean for item in arm) / len(arm) if arm else 0.0 for arm in arms]
-    spread = math.fsum((item.mean - centre) ** 2 for arm, centre in zip(arms, centres, strict=True) for item in arm)
-    if math.sqrt(run_var) < SHORT_RUNS_SD or of_means < spread / launch_df / 2:
+    parts = components(launches)
+    if parts.run_df < SHORT_RUNS_DF or parts.launch_df < SHORT_RUNS_DF / 2:
         return None
-    return math.sqrt(run_var)
+    sd = math.sqrt(parts.run_var)
+    return sd if sd >= SHORT_RUNS_SD and parts.inverse_runs * parts.run_var >= parts.launch_ms / 2 else None
 
 
 def hopeless(state: CellState, bound: Bound) -> bool:

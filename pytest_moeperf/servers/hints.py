@@ -95,7 +95,7 @@ HINTS: Final[tuple[Hint, ...]] = (
         "(args = ['--load-format=dummy'])",
     ),
     _hint(
-        r"'(?:\w*MoEMethod)' object has no attribute 'runner'",
+        r"'\w*MoEMethod' object has no attribute 'runner'",
         "this engine version has no kernel of that MoE backend for a checkpoint quantized like this one: choose "
         "another backend, or another model",
     ),

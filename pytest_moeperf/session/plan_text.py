@@ -12,6 +12,7 @@ from pytest_moeperf.model.bench import CellPlan
 from pytest_moeperf.model.run import CANDIDATE, REFERENCE
 from pytest_moeperf.model.settings import Settings
 from pytest_moeperf.model.spec import ServerSpec
+from pytest_moeperf.reporting.figures import count
 
 
 def plan_lines(benches: Sequence[tuple[ServerSpec, Sequence[CellPlan], ServerBench]], settings: Settings) -> list[str]:
@@ -42,5 +43,4 @@ def _stored(match: BaselineMatch) -> str:
         return "no baseline"
     if not match.comparable:
         return "a baseline that can't be compared:"
-    launches = f"{baseline.launches} launch{'es' * (baseline.launches != 1)}"
-    return f"baseline of {launches} in {baseline.sessions} session{'s' * (baseline.sessions != 1)}"
+    return f"baseline of {count(baseline.launches, 'launch', 'launches')} in {count(baseline.sessions, 'session')}"

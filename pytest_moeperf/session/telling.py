@@ -12,7 +12,6 @@ from pathlib import Path
 
 import pytest
 
-from pytest_moeperf.baselines.files import FileStore
 from pytest_moeperf.model.settings import Settings
 from pytest_moeperf.model.verdict import Outcome
 from pytest_moeperf.options.variables import told_unknown
@@ -120,7 +119,8 @@ class Telling:
             started_at=self._started_at,
             pytest_command=command_of(self._config),
             environment=environment_of(self._outcomes),
-            baselines=held_against(self._outcomes, FileStore(Path(settings.root) / settings.baselines_dir)),
+            # Only the report draws them; the table does without reading the store again.
+            baselines=held_against(self._outcomes, settings) if settings.report_dir else {},
             orphans=self._orphans(),
             notes=self._notes,
         )

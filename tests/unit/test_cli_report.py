@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from pytest_moeperf.baselines import FileStore
 from pytest_moeperf.cli.report_file import read_view
 from pytest_moeperf.model.verdict import Verdict
 from pytest_moeperf.reporting.arms import STORED, arms_of
+from pytest_moeperf.reporting.figures import Change
 from pytest_moeperf.reporting.github import pull_request_comment
 from pytest_moeperf.reporting.html import render_html
 from pytest_moeperf.reporting.json import write_json
@@ -26,6 +28,9 @@ ROOT = Path(__file__).resolve().parents[2]
 def view() -> View:
     """With stored runs, which the page draws."""
     made = sweep_view()
+    first, *rest = made.rows
+    change = Change(estimate=0.1, lower=-math.inf, upper=math.inf, level=0.95, n=2)
+    made = replace(made, rows=(replace(first, change=change), *rest))
     (entry, *_) = FileStore(ROOT / "examples/h200/baselines").all()
     return replace(made, baselines={made.outcomes[-1].decision.cell.key: entry.baseline})
 

@@ -595,3 +595,14 @@ def test_where_the_runs_are_what_differs_longer_ones_are_advised(
     decision = decided(gate.conclude(state, "The budget is used up."))
     advice = "or longer runs (num_prompts): those of one launch differ by 5 %, most of what launches differ by"
     assert (advice in decision.next_steps) is told, decision.next_steps
+
+
+def test_what_the_arms_differ_by_is_no_noise_of_launches() -> None:
+    state = gate.start(plan_of(), settings=replace(ONE_RUN, runs_per_launch=3), capabilities=PAIRED)
+    state = with_runs(gate.with_match(state, match_of(plan_of(), STORE)), NOISY_RUNS)
+    for number, effects in enumerate(NOISY_RUNS):
+        launch = Launch(id=f"reference{number}", session="now", arm=REFERENCE)
+        runs = [run_of(effect - 0.7, launch, state.plan, index=index) for index, effect in enumerate(effects)]
+        state = gate.add_launch(state, launch=launch, runs=runs)
+    decision = decided(gate.conclude(state, "The budget is used up."))
+    assert any("those of one launch differ by 5 %" in step for step in decision.next_steps), decision.next_steps

@@ -8,7 +8,9 @@ from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
+import numpy as np
 import pytest
+from scipy.stats import fisher_exact
 
 from pytest_moeperf import gate
 from pytest_moeperf.baselines.files import FileStore
@@ -155,3 +157,15 @@ def test_a_win_is_verified_by_the_launches_that_verified_it(
     decision = gate.judge(state).decision
     assert decision is not None
     assert decision.verdict is Verdict.VERIFIED_WIN, decision.reasons
+
+
+def test_frozen_objects_are_collected_in_no_run() -> None:
+    """Silences of half a second in measured runs at c=10, without and with ``/freeze_gc``."""
+    with (ROOT / "benchmarks/data/h200_runs.csv").open(newline="") as file:
+        found = [row for row in csv.DictReader(file) if row["concurrency"] == "10" and row["machine"] != "A"]
+    silent = {"0": [0, 0], "1": [0, 0]}
+    for row in found:
+        if row["warmup"] == "0":
+            silent[row["frozen_gc"]]["no_stall_in_window" not in row["failed_checks"]] += 1
+    assert silent == {"0": [10, 74], "1": [0, 69]}
+    assert fisher_exact(np.array(list(silent.values()))).pvalue == pytest.approx(0.0022, abs=1e-4)

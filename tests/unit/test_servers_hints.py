@@ -145,7 +145,7 @@ def test_the_last_known_cause_counts() -> None:
 
 def test_what_stands_in_every_healthy_log_means_nothing() -> None:
     healthy = [
-        "server_args=ServerArgs(custom_sigquit_handler=None, mem_fraction_static=0.5, disable_radix_cache=True)",
+        "server_args=ServerArgs(model_path='/models/gated repo', custom_sigquit_handler=None, mem_fraction_static=0.5, disable_radix_cache=True)",
         "Traceback (most recent call last):",
         "UserWarning: 1Torch was not compiled with flash attention.",
         "CUDA driver version: 580.65",

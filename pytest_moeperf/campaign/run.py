@@ -414,7 +414,7 @@ class Campaign:
             f"The budget of {format_duration(budget)} (--perf-budget) is used up: {format_duration(self.elapsed_s)} "
             f"went by, and {what} would take about {format_duration(cost)}."
         )
-        self._set(key, gate.conclude(self._states[key], why))
+        self._set(key, gate.conclude(replace(self._states[key], over_budget=True), why))
 
     # -- telling
 

@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pytest_moeperf.cli.cells import listed, names
+from pytest_moeperf.cli.cells import digest_of, listed, names
 from pytest_moeperf.cli.commands import DONE, NO, Commands, add_baselines_option
 from pytest_moeperf.cli.configuration import beside_file, settings_here, store_at
 from pytest_moeperf.cli.output import change_text, print_lines, width
@@ -38,7 +38,11 @@ def add(commands: Commands) -> None:
         example="pytest -m perf --backend=triton --perf-report=moeperf-report\n"
         'moeperf accept triton/c10-in512-out128 --reason "slower since the security fix in 0.5.15"',
     )
-    parser.add_argument("cell", metavar="CELL", help="a cell's name or part of it")
+    parser.add_argument(
+        "cell",
+        metavar="CELL",
+        help="a cell's name or part of it; @DIGEST behind it, as moeperf show has it, is the baseline it must be",
+    )
     parser.add_argument("--reason", metavar="TEXT", required=True, help="why this level is accepted")
     parser.add_argument(
         "--from",
@@ -51,6 +55,7 @@ def add(commands: Commands) -> None:
 
 def run(args: argparse.Namespace) -> int:
     from pytest_moeperf.baselines import Refusal
+    from pytest_moeperf.baselines.naming import relative_path
     from pytest_moeperf.cli.report_file import read_report
     from pytest_moeperf.reporting.text import fill, wrap
 
@@ -58,7 +63,8 @@ def run(args: argparse.Namespace) -> int:
         raise UsageProblem(where="--reason", problem="is empty", allowed="a sentence that the history keeps")
     settings = settings_here()
     report = Path(args.report) if args.report else beside_file(settings, settings.report_dir or REPORT_FOLDER)
-    outcomes = outcomes_of(args.cell, read_report(report), report=report)
+    name, _, digest = args.cell.partition("@")
+    outcomes = outcomes_of(name, read_report(report), report=report)
     store = store_at(settings, args.baselines)
     proposal = propose(outcomes, settings=settings, store=store, reason=args.reason)
     cell = outcomes[0].decision.cell
@@ -69,6 +75,14 @@ def run(args: argparse.Namespace) -> int:
             print(line, file=sys.stderr)
         print(f"  next: {next_step}", file=sys.stderr)
         return NO
+    made = digest_of(relative_path(proposal.baseline))
+    if not made.startswith(digest):
+        raise UsageProblem(
+            where=args.cell,
+            problem=f"these runs were made under another fingerprint than @{digest}",
+            allowed=f"{cell.key}@{made}",
+            next_step=f"moeperf show {cell.key}",
+        )
     print_lines(_told(proposal, store.save(proposal.baseline).path))
     return DONE
 

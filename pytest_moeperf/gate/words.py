@@ -179,8 +179,12 @@ def _undecided(state: CellState) -> list[str]:
     steps = []
     if state.settings.mode != CONFIRM:
         steps.append("{pytest} --perf-mode=confirm -k {node}")
-    if state.settings.budget_s is not None:
-        steps.append("{pytest} --perf-budget=TIME --perf-continue -k {node}    (a larger one, on from these runs)")
+    if state.over_budget:
+        steps.append(
+            "{pytest} --perf-budget=TIME --perf-continue -k {node}    (a larger budget, on from these runs)"
+            if state.launches
+            else "{pytest} --perf-budget=TIME -k {node}    (a larger budget)"
+        )
     if not state.capabilities.reference:
         steps.append(REFERENCE_STEP)
     if not state.paired:

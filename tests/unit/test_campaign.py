@@ -379,6 +379,14 @@ def test_a_budget_too_small_for_anything_is_inconclusive(budget_s: float) -> Non
     assert decision.verdict is Verdict.INCONCLUSIVE
     assert bench.asked == []
     assert any("--perf-budget" in reason for reason in decision.reasons)
+    assert decision.next_steps[0] == "{pytest} --perf-budget=TIME -k {node}    (a larger budget)"
+
+
+def test_a_budget_that_was_not_what_ended_it_is_not_advised() -> None:
+    bench = ScriptedBench(change={64: math.log(0.96)}, stored={64: stored(1, 1)})
+    decision = run_one(bench, GateSettings(budget_s=9000.0)).decision
+    assert decision.verdict is Verdict.INCONCLUSIVE
+    assert not any("--perf-budget" in text for text in (*decision.reasons, *decision.next_steps))
 
 
 def test_a_budget_for_the_screen_alone_stops_before_the_first_block() -> None:
@@ -511,7 +519,9 @@ def test_a_larger_budget_pays_for_what_is_missing_only() -> None:
     small = Campaign([plan], bench=first, settings=GateSettings(seed=3, budget_s=200.0), clock=first.clock)
     decision = small.run()[plan.cell.key].decision
     assert decision.verdict is Verdict.INCONCLUSIVE
-    assert decision.next_steps[0].startswith("{pytest} --perf-budget=TIME --perf-continue -k {node}")
+    assert decision.next_steps[0] == (
+        "{pytest} --perf-budget=TIME --perf-continue -k {node}    (a larger budget, on from these runs)"
+    )
 
     later = ScriptedBench(change=change, stored=first.stored, can_launch_reference=True, session="later", wobble=0.006)
     large = Campaign([plan], bench=later, settings=GateSettings(seed=3), clock=later.clock, resume_runs=small.runs)

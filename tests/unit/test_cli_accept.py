@@ -188,6 +188,22 @@ def test_a_cell_must_be_the_only_one_of_its_name() -> None:
     assert moeperf("accept", "triton/c1-in512-out128", "--reason", REASON).code == 0
 
 
+def test_a_digest_is_that_of_the_baseline_it_must_be() -> None:
+    path = record(HERE, cell(), days=[1])
+    report(Path("moeperf-report"), outcome(decided(cell(), Verdict.NON_INFERIOR), runs(cell(), day=20)))
+    before = files()
+    ran = moeperf("accept", f"{CELL}@e7b1", "--reason", REASON)
+    assert (ran.code, ran.out, files()) == (2, "", before)
+    assert ran.err == (
+        "moeperf accept: triton/c10-in512-out128@e7b1: these runs were made under another fingerprint than @e7b1\n"
+        "  allowed: triton/c10-in512-out128@85291ea3\n"
+        "  next: moeperf show triton/c10-in512-out128\n"
+    )
+    assert path.endswith("@85291ea3.json")
+    assert moeperf("accept", f"{CELL}@8529", "--reason", REASON).code == 0
+    assert files() != before
+
+
 def test_a_reason_must_say_something() -> None:
     assert moeperf("accept", CELL).code == 2
     ran = moeperf("accept", CELL, "--reason", "  ")

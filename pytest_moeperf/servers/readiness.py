@@ -19,7 +19,7 @@ from pytest_moeperf.servers.wire import LineClosedError
 from pytest_moeperf.units import format_duration
 
 _FIRST_PAUSE_S = 0.1
-_LONGEST_PAUSE_S = 1.0
+_LONGEST_PAUSE_S = 0.25
 _PAUSE_GROWTH = 1.3
 _ANSWER_S = 2.0
 _HINT_LINES = 200

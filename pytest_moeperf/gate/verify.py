@@ -6,6 +6,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from statistics import fmean
 
 from pytest_moeperf.gate.decide import decide
 from pytest_moeperf.gate.evidence import Finding, limits, pair_data
@@ -13,7 +14,8 @@ from pytest_moeperf.gate.state import CONFIRM, VERIFY, VERIFY_ALPHA, CellState
 from pytest_moeperf.model.bounds import Bound
 from pytest_moeperf.model.run import CANDIDATE, REFERENCE, Run
 from pytest_moeperf.model.verdict import Interval, Verdict
-from pytest_moeperf.stats.components import SD_FLOOR
+from pytest_moeperf.stats.components import SD_FLOOR, components
+from pytest_moeperf.stats.effects import LaunchMean
 from pytest_moeperf.stats.paired import fixed_interval
 from pytest_moeperf.stats.quantiles import t_quantile
 from pytest_moeperf.units import format_change, format_percent, format_quantity
@@ -93,7 +95,7 @@ def unequal_work(state: CellState) -> list[str]:
 
 def _mean(values: Sequence[float | None]) -> float | None:
     known = [value for value in values if value is not None]
-    return math.fsum(known) / len(known) if known else None
+    return fmean(known) if known else None
 
 
 def unsound_output(state: CellState) -> list[str]:
@@ -126,16 +128,14 @@ def moved_reference(state: CellState, bound: Bound, interval: Interval) -> list[
     than that, of launches too few to give it: with launches that differ by 2 % a win of any size failed two times in
     three (``tests/quality/test_verification.py``).
     """
-    reference = [
-        item.means[bound.key].mean
-        for item in sorted(state.of(REFERENCE, phase=VERIFY), key=lambda item: item.pair or 0)
-    ]
+    launches = sorted(state.of(REFERENCE, phase=VERIFY), key=lambda item: item.pair or 0)
+    reference = [item.means[bound.key] for item in launches]
     half = len(reference) // 2
     if half < 1:
         return ["the reference was not launched again after the candidate"]
     first, second = reference[:half], reference[half:]
     sd, df = _reference_sd(state, bound, (first, second))
-    shift = sum(second) / len(second) - sum(first) / len(first)
+    shift = fmean(item.mean for item in second) - fmean(item.mean for item in first)
     change = format_change(bound.ratio(shift))
     if abs(shift) >= limits(state, bound).loss:
         told = f"{change} (margin {format_percent(bound.regression)})"
@@ -149,14 +149,15 @@ def moved_reference(state: CellState, bound: Bound, interval: Interval) -> list[
     return [f"{text}: a host that moved so far could have made this win"]
 
 
-def _reference_sd(state: CellState, bound: Bound, blocks: Sequence[Sequence[float]]) -> tuple[float, int]:
+def _reference_sd(state: CellState, bound: Bound, blocks: Sequence[Sequence[LaunchMean]]) -> tuple[float, int]:
     """Sd of the mean of one launch of the reference and its degrees of freedom: from all its launches, the discovery's
     and the stored ones too. The candidate's tell nothing here: another backend has a noise of its own."""
-    discovery = [item.means[bound.key].mean for item in state.of(REFERENCE, phase=CONFIRM)]
-    groups = [group for group in (*blocks, discovery) if group]
-    squares = math.fsum((item - math.fsum(group) / len(group)) ** 2 for group in groups for item in group)
-    df = sum(len(group) - 1 for group in groups)
-    stored = state.stored.get(bound.key)
-    if stored is not None:
-        squares, df = squares + stored.launch_ms * stored.launch_df, df + stored.launch_df
+    discovery = [item.means[bound.key] for item in state.of(REFERENCE, phase=CONFIRM)]
+    # Between the blocks the host may have moved, which is not the noise within them.
+    here = components(
+        [replace(item, session=str(block)) for block, group in enumerate((*blocks, discovery)) for item in group]
+    )
+    parts = [here, *([stored] if (stored := state.stored.get(bound.key)) is not None else [])]
+    df = sum(part.launch_df for part in parts)
+    squares = math.fsum(part.launch_ms * part.launch_df for part in parts)
     return (max(SD_FLOOR, math.sqrt(squares / df)) if df else SD_FLOOR), df

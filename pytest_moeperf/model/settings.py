@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from pathlib import Path
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -96,6 +97,11 @@ class Settings:
     provenance: dict[str, str] = field(default_factory=dict)
     """Field (``report_dir``, ``gate.mode``) -> where its value came from: ``default``, a file, an environment variable,
     a flag."""
+
+    @property
+    def baselines(self) -> Path:
+        """The folder of the stored baselines."""
+        return Path(self.root) / self.baselines_dir
 
     def server_for(self, backend: str) -> ServerSettings:
         return self.backend_servers.get(backend, self.server)

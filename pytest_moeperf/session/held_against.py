@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 
 from pytest_moeperf.baselines.files import FileStore
 from pytest_moeperf.errors import BaselineError
@@ -16,7 +15,7 @@ def held_against(outcomes: Sequence[Outcome], settings: Settings) -> dict[str, B
     """By cell key. Without what this invocation has written, which holds its own runs. A store that can't be read
     says so where it is used, not here."""
     try:
-        entries = FileStore(Path(settings.root) / settings.baselines_dir).all()
+        entries = FileStore(settings.baselines).all()
     except BaselineError:
         return {}
     stored = {entry.path: entry.baseline for entry in entries}

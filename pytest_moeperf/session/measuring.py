@@ -37,7 +37,7 @@ class MeasuringSession:
     def __init__(self, *, config: pytest.Config, settings: Settings) -> None:
         self.settings = settings
         self.config = config
-        self.store = FileStore(Path(settings.root) / settings.baselines_dir)
+        self.store = FileStore(settings.baselines)
         self.id = session_id(config)
         self._planned: dict[GroupKey, tuple[CellPlan, ...]] = {}
         self._groups: dict[tuple[GroupKey, str], Group] = {}

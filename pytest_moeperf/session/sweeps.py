@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from pathlib import Path
 
 from pytest_moeperf.baselines.files import FileStore
 from pytest_moeperf.errors import BaselineError
@@ -21,7 +20,7 @@ def stored_sweep_notes(settings: Settings) -> tuple[str, ...]:
     says so where it is used, not here."""
     held_against = {settings.reference or backend for backend in settings.backends}
     try:
-        entries = FileStore(Path(settings.root) / settings.baselines_dir).all()
+        entries = FileStore(settings.baselines).all()
     except BaselineError:
         return ()
     stored = [

@@ -32,7 +32,7 @@ def runs_everything(config: pytest.Config, root: str) -> bool:
 
 def unused_baselines(settings: Settings, outcomes: Sequence[Outcome]) -> tuple[str, ...]:
     """Paths of the baselines of these outcomes' model and of this invocation's backends that none of them is about."""
-    store = FileStore(Path(settings.root) / settings.baselines_dir)
+    store = FileStore(settings.baselines)
     models = {(outcome.session.get("engine", ""), outcome.session.get("model", "")) for outcome in outcomes}
     cells = [outcome.decision.cell for outcome in outcomes]
     try:

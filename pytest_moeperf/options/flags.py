@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Callable
 from typing import Any
 
@@ -49,11 +48,18 @@ def add_aliases(parser: pytest.Parser) -> None:
 
     Called after the initial conftests: registering earlier would make *their* registration fail.
     """
-    import argparse
-
     group = parser.getgroup("moeperf")
     for option in OPTIONS:
-        if option.flag in ALIASES:
-            # A name that is taken: ValueError within one group, argparse's own error from another.
-            with contextlib.suppress(ValueError, argparse.ArgumentError):
-                group.addoption(ALIASES[option.flag], **_arguments_of(option) | {"help": f"same as {option.flag}"})
+        alias = ALIASES.get(option.flag)
+        if alias is not None and not _taken(alias, parser):
+            group.addoption(alias, **_arguments_of(option) | {"help": f"same as {option.flag}"})
+
+
+def _taken(flag: str, parser: pytest.Parser) -> bool:
+    """Asked of the parser before anything is registered. When a conflict is found depends on pytest's version: in 8 as
+    it parses, in 9.0 after the owner's option has been lost."""
+    try:
+        _, unknown = parser.parse_known_and_unknown_args([flag])
+    except pytest.UsageError:  # it wants a value
+        return True
+    return flag not in unknown

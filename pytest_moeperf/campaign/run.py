@@ -409,10 +409,13 @@ class Campaign:
         return False
 
     def _over_budget(self, key: str, cost: float, what: str) -> None:
-        budget = self._settings.budget_s or 0.0
+        budget, left = self._settings.budget_s or 0.0, max(0.0, self._left_s() or 0.0)
+        left_text, cost_text = format_duration(left), format_duration(cost)
+        if left_text == cost_text:  # 231 s and 264 s are both 4 min
+            left_text, cost_text = f"{left:.0f} s", f"{cost:.0f} s"
         why = (
-            f"The budget of {format_duration(budget)} (--perf-budget) is used up: {format_duration(self.elapsed_s)} "
-            f"went by, and {what} would take about {format_duration(cost)}."
+            f"The budget of {format_duration(budget)} (--perf-budget) is used up: {left_text} is left, and {what} "
+            f"would take about {cost_text}."
         )
         self._set(key, gate.conclude(replace(self._states[key], over_budget=True), why))
 

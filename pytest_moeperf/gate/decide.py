@@ -108,7 +108,7 @@ def _odd(state: CellState) -> list[str]:
                 low, high = groups
                 apart = format_percent(round(mean(high) - mean(low), 3))
                 odd.append(
-                    f"{bound.key} of the {arm}'s launches falls into two groups ({len(low)} and {len(high)}, "
+                    f"{bound.label} of the {arm}'s launches falls into two groups ({len(low)} and {len(high)}, "
                     f"{apart} apart): something is chosen at start (autotuning, placement), so no interval "
                     "holds to its last digit."
                 )
@@ -132,7 +132,7 @@ def _sign_flip(state: CellState, bound: Bound) -> list[str]:
     if p <= CONFIRM_ALPHA:
         return []
     text = (
-        f"{bound.key}: the sign-flip cross-check over {len(differences)} pairs gives p = {p:.2g}, weaker than the "
+        f"{bound.label}: the sign-flip cross-check over {len(differences)} pairs gives p = {p:.2g}, weaker than the "
         "t-interval: a few pairs carry the result."
     )
     return [text]

@@ -156,7 +156,7 @@ def with_match(state: CellState, match: BaselineMatch) -> CellState:
             unusable = sum(value is not None and not usable(value) for _, value in values)
             if unusable:
                 odd.append(
-                    f"{unusable} stored runs hold no usable {bound.key} (zero, negative or not a number): left out."
+                    f"{unusable} stored runs hold no usable {bound.label} (zero, negative or not a number): left out."
                 )
             if kept:
                 stored[bound.key] = components(launch_means(kept))

@@ -52,8 +52,8 @@ def _untrusted(run: Run, bounds: Sequence[Bound], arm: str) -> list[str]:
         value = run.metrics.value(bound)
         if value is None:
             problems.append(
-                f"{bound.key} is not defined for {arm} run {run.id}: it has too few requests or tokens for this metric"
+                f"{bound.label} is not defined for {arm} run {run.id}: too few requests or tokens for this metric"
             )
         elif not usable(value):
-            problems.append(f"{bound.key} of {arm} run {run.id} is {value:g}, which no server can have")
+            problems.append(f"{bound.label} of {arm} run {run.id} is {value:g}, which no server can have")
     return problems

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 METRICS = ("throughput", "tpot", "ttft", "itl", "e2el", "goodput")
 HIGHER_IS_BETTER = frozenset({"throughput", "goodput"})
 PERCENTILES = ("mean", "p50", "p99")
+_LABELS = {"throughput": "throughput", "goodput": "goodput", "e2el": "end-to-end latency"}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -32,6 +33,12 @@ class Bound:
     @property
     def key(self) -> str:
         return self.metric if self.percentile == "mean" else f"{self.metric}.{self.percentile}"
+
+    @property
+    def label(self) -> str:
+        """As people call it: ``throughput``, ``TPOT``, ``p99 TTFT``."""
+        name = _LABELS.get(self.metric, self.metric.upper())
+        return name if self.percentile == "mean" else f"{self.percentile} {name}"
 
     @property
     def higher_is_better(self) -> bool:

@@ -12,7 +12,7 @@ from typing import Any
 from pytest_moeperf.model.run import CANDIDATE, REFERENCE, Run
 from pytest_moeperf.model.verdict import Outcome
 from pytest_moeperf.reporting.arms import STORED, Arm, arms_of, mean_of, typical
-from pytest_moeperf.reporting.figures import deciding_result, metric_label
+from pytest_moeperf.reporting.figures import deciding_result
 from pytest_moeperf.reporting.view import View
 
 Figure = dict[str, Any]
@@ -110,7 +110,7 @@ def changes(outcomes: Sequence[Outcome]) -> Figure | None:
         interval = result.interval
         if interval is None:
             continue
-        metric = "" if result.bound.key == "throughput" else f" {metric_label(result.bound)}"
+        metric = "" if result.bound.key == "throughput" else f" {result.bound.label}"
         name = html.escape(f"{outcome.decision.cell.workload.label}{metric}")
         names.append(name)
         estimate, lower, upper = (_percent(value) for value in (interval.estimate, interval.lower, interval.upper))

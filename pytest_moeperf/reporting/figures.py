@@ -13,7 +13,6 @@ from pytest_moeperf.units import format_change, format_level, format_quantity
 
 THROUGHPUT = Bound(metric="throughput")
 _LARGEST_CHANGE = 1000.0
-_METRIC_LABELS = {"throughput": "throughput", "goodput": "goodput", "e2el": "end-to-end latency"}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -29,11 +28,6 @@ class Change:
     @property
     def level_text(self) -> str:
         return format_level(self.level)
-
-
-def metric_label(bound: Bound) -> str:
-    name = _METRIC_LABELS.get(bound.metric, bound.metric.upper())
-    return name if bound.percentile == "mean" else f"{bound.percentile} {name}"
 
 
 def change_of(result: BoundResult) -> Change | None:
@@ -78,7 +72,7 @@ def at_text(workload: Workload) -> str:
 
 def figures_sentence(outcome: Outcome, result: BoundResult) -> str:
     bound = result.bound
-    text = f"{metric_label(bound)} at {at_text(outcome.decision.cell.workload)}: "
+    text = f"{bound.label} at {at_text(outcome.decision.cell.workload)}: "
     if result.measured is None:
         return text + "not defined in these runs."
     text += format_quantity(result.measured)

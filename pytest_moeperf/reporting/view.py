@@ -13,7 +13,7 @@ from pytest_moeperf.model.settings import Settings
 from pytest_moeperf.model.spec import NO_MODEL
 from pytest_moeperf.model.verdict import SEVERITY, BoundResult, Outcome, Verdict
 from pytest_moeperf.model.workload import Cell
-from pytest_moeperf.reporting.figures import Change, change_of, deciding_result, measured_throughput, metric_label
+from pytest_moeperf.reporting.figures import Change, change_of, deciding_result, measured_throughput
 from pytest_moeperf.reporting.spent import Spent
 from pytest_moeperf.reporting.text import safe
 from pytest_moeperf.reporting.wording import Finding, find
@@ -241,7 +241,7 @@ def _bound_row(result: BoundResult, outcome: Outcome, *, status: str, further: b
     return Row(
         cell=outcome.decision.cell,
         node_id=outcome.node_id,
-        metric=metric_label(result.bound),
+        metric=result.bound.label,
         unit=result.bound.unit,
         verdict=result.verdict if further else outcome.verdict,
         status=status,

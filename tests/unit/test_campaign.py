@@ -389,12 +389,20 @@ def test_a_budget_that_was_not_what_ended_it_is_not_advised() -> None:
     assert not any("--perf-budget" in text for text in (*decision.reasons, *decision.next_steps))
 
 
-def test_a_budget_for_the_screen_alone_stops_before_the_first_block() -> None:
+@pytest.mark.parametrize(
+    ("budget_s", "told"),
+    [
+        (200.0, "3 min (--perf-budget) is used up: 2 min is left, and 4 more launches would take about 6 min."),
+        # Both are 6 minutes, which would read as if they fitted.
+        (440.0, "7 min (--perf-budget) is used up: 350 s is left, and 4 more launches would take about 360 s."),
+    ],
+)
+def test_a_budget_for_the_screen_alone_stops_before_the_first_block(budget_s: float, told: str) -> None:
     bench = ScriptedBench(change={64: math.log(0.95)}, stored={64: stored(4, 2)}, can_launch_reference=True)
-    decision = run_one(bench, GateSettings(budget_s=200.0)).decision
+    decision = run_one(bench, GateSettings(budget_s=budget_s)).decision
     assert decision.verdict is Verdict.INCONCLUSIVE
     assert len(bench.asked) == 1
-    assert any("4 more launches would take about" in reason for reason in decision.reasons)
+    assert decision.reasons[-1] == f"The budget of {told}"
 
 
 @pytest.mark.parametrize(("reference", "option"), [(True, "--perf-mode=confirm"), (False, "--perf-reference=BACKEND")])

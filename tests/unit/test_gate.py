@@ -296,7 +296,7 @@ def test_a_sign_flip_that_disagrees_is_told() -> None:
     differences = (0.08, 0.0, 0.07, 0.01, 0.06, 0.0, 0.08, 0.0)
     for first in range(0, 8, 2):
         state = gate.judge(with_pairs(state, differences[first : first + 2], first=first))
-    assert any("sign-flip cross-check over 8 pairs" in line for line in decided(state).odd)
+    assert any(line.startswith("throughput: the sign-flip cross-check over 8 pairs") for line in decided(state).odd)
 
 
 # -- verification

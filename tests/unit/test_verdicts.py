@@ -103,3 +103,13 @@ def test_every_verdict_has_words() -> None:
     assert explain(Verdict.REGRESSION, THROUGHPUT, detail="absolute limit: at least 9 tok/s, missed by 3 %") == (
         "worse than its absolute limit: at least 9 tok/s, missed by 3 %"
     )
+
+
+def test_a_bound_is_called_what_people_call_it() -> None:
+    bounds = (
+        Bound(metric="throughput"),
+        Bound(metric="tpot"),
+        Bound(metric="ttft", percentile="p99"),
+        Bound(metric="e2el"),
+    )
+    assert [bound.label for bound in bounds] == ["throughput", "TPOT", "p99 TTFT", "end-to-end latency"]

@@ -18,6 +18,8 @@ from pytest_moeperf.engines.simulated.streams import TRANSPORT
 
 logger = logging.getLogger("simulated")
 
+PORT_TAKEN = 3
+
 
 class HttpServer(uvicorn.Server):
     """Serves ``app`` until ``should_exit`` is set. Signals are the owner's business."""
@@ -44,7 +46,10 @@ class HttpServer(uvicorn.Server):
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Open the port (exits with code 3 where it is taken, as SGLang does), then say so as SGLang does."""
-        await super().startup(sockets=sockets)
+        try:
+            await super().startup(sockets=sockets)
+        except SystemExit:  # whose code is 1 in older versions of uvicorn
+            raise SystemExit(PORT_TAKEN) from None
         if self.started:
             logger.info("The server is fired up and ready to roll!")
 

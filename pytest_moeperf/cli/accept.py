@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pytest_moeperf.cli.cells import digest_of, listed, names
+from pytest_moeperf.cli.cells import listed, names
 from pytest_moeperf.cli.commands import DONE, NO, Commands, add_baselines_option
 from pytest_moeperf.cli.configuration import beside_file, settings_here, store_at
 from pytest_moeperf.cli.output import change_text, print_lines, width
@@ -55,7 +55,6 @@ def add(commands: Commands) -> None:
 
 def run(args: argparse.Namespace) -> int:
     from pytest_moeperf.baselines import Refusal
-    from pytest_moeperf.baselines.naming import relative_path
     from pytest_moeperf.cli.report_file import read_report
     from pytest_moeperf.reporting.text import fill, wrap
 
@@ -66,7 +65,7 @@ def run(args: argparse.Namespace) -> int:
     name, _, digest = args.cell.partition("@")
     outcomes = outcomes_of(name, read_report(report), report=report)
     store = store_at(settings, args.baselines)
-    proposal = propose(outcomes, settings=settings, store=store, reason=args.reason)
+    proposal = propose(outcomes, digest=digest, settings=settings, store=store, reason=args.reason)
     cell = outcomes[0].decision.cell
     if isinstance(proposal, Refusal):
         next_step = fill(proposal.next_step, node_id=outcomes[0].node_id, pytest_command=PYTEST)
@@ -75,14 +74,6 @@ def run(args: argparse.Namespace) -> int:
             print(line, file=sys.stderr)
         print(f"  next: {next_step}", file=sys.stderr)
         return NO
-    made = digest_of(relative_path(proposal.baseline))
-    if not made.startswith(digest):
-        raise UsageProblem(
-            where=args.cell,
-            problem=f"these runs were made under another fingerprint than @{digest}",
-            allowed=f"{cell.key}@{made}",
-            next_step=f"moeperf show {cell.key}",
-        )
     print_lines(_told(proposal, store.save(proposal.baseline).path))
     return DONE
 
@@ -104,9 +95,16 @@ def outcomes_of(text: str, outcomes: Sequence[Outcome], *, report: Path) -> tupl
     return tuple(outcome for outcome in outcomes if outcome.decision.cell.key == found[0])
 
 
-def propose(outcomes: Sequence[Outcome], *, settings: Settings, store: BaselineStore, reason: str) -> Update | Refusal:
-    """What ``--update-baselines`` would have made of the outcomes of one cell, which may be those of several tests."""
+def propose(
+    outcomes: Sequence[Outcome], *, digest: str, settings: Settings, store: BaselineStore, reason: str
+) -> Update | Refusal:
+    """What ``--update-baselines`` would have made of the outcomes of one cell, which may be those of several tests.
+
+    :param digest: how that of the baseline's fingerprint must begin.
+    :raises UsageProblem: the runs belong to another baseline of the cell.
+    """
     from pytest_moeperf.baselines import Refusal, propose_update, stored_runs
+    from pytest_moeperf.baselines.naming import fingerprint_digest
     from pytest_moeperf.baselines.recording import runs_to_record
     from pytest_moeperf.cli.report_file import candidate_runs
     from pytest_moeperf.fingerprint import differences
@@ -125,6 +123,14 @@ def propose(outcomes: Sequence[Outcome], *, settings: Settings, store: BaselineS
         engine=engine, model=model, cell=decision.cell, fingerprint=last.fingerprint, compare=differences
     )
     existing = match.baseline if match.comparable else None
+    belongs_to = fingerprint_digest(existing.fingerprint if existing else last.fingerprint)
+    if not belongs_to.startswith(digest):
+        raise UsageProblem(
+            where=f"{decision.cell.key}@{digest}",
+            problem=f"these runs were made under another fingerprint than @{digest}",
+            allowed=f"{decision.cell.key}@{belongs_to}",
+            next_step=f"moeperf show {decision.cell.key}",
+        )
     moved = [event.at for event in existing.history if event.kind == "moved"] if existing else []
     if moved and moved[-1][:_TO_SECONDS] > last.started_at[:_TO_SECONDS]:
         return Refusal(

@@ -35,7 +35,7 @@ def entries_named(text: str, folder: Path) -> tuple[Entry, ...]:
         return (read_entry(Path(text)),)
     entries = FileStore(folder).all()
     name, _, digest = text.partition("@")
-    near = [entry for entry in entries if digest_of(entry.path).startswith(digest)]
+    near = [entry for entry in entries if digest_of(entry).startswith(digest)]
     whole = tuple(entry for entry in near if name in (entry.baseline.cell.key, entry.baseline.cell.label))
     found = whole or tuple(entry for entry in near if names(entry.baseline.cell, name))
     if not found and Path(text).is_dir():
@@ -49,9 +49,9 @@ def entries_named(text: str, folder: Path) -> tuple[Entry, ...]:
     return found
 
 
-def digest_of(path: str) -> str:
-    """Of a baseline's fingerprint, as in its file's name."""
-    return Path(path).stem.rpartition("@")[2]
+def digest_of(entry: Entry) -> str:
+    """Of its fingerprint, as in the file's name."""
+    return Path(entry.path).stem.rpartition("@")[2]
 
 
 def read_entry(path: Path) -> Entry:

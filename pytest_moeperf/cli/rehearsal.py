@@ -107,9 +107,7 @@ def _stored(text: str, folder: Path) -> Baseline:
         raise UsageProblem(
             where=text,
             problem=f"names {len(entries)} baselines in {folder}",
-            allowed=", ".join(
-                f"{entry.baseline.cell.key}@{digest_of(entry.path)[:4]}" for entry in entries[:MOST_NAMED]
-            ),
+            allowed=", ".join(f"{entry.baseline.cell.key}@{digest_of(entry)[:4]}" for entry in entries[:MOST_NAMED]),
         )
     return entries[0].baseline
 

@@ -115,7 +115,7 @@ def _row(entry: Entry, *, told_apart: bool) -> tuple[str, ...]:
     levels = {found.key: found for found in metric_levels(baseline)}
     throughput = levels.get("throughput")
     return (
-        baseline.cell.workload.label + (f" @{digest_of(entry.path)[:4]}" if told_apart else ""),
+        baseline.cell.workload.label + (f" @{digest_of(entry)[:4]}" if told_apart else ""),
         stored_text(baseline) + (" *" if baseline.provisional else ""),
         format_quantity(throughput.level) if throughput else "-",
         spread_text(throughput) if throughput else "-",

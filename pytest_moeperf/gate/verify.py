@@ -157,7 +157,8 @@ def _reference_sd(state: CellState, bound: Bound, blocks: Sequence[Sequence[Laun
     here = components(
         [replace(item, session=str(block)) for block, group in enumerate((*blocks, discovery)) for item in group]
     )
-    parts = [here, *([stored] if (stored := state.stored.get(bound.key)) is not None else [])]
+    stored = state.stored.get(bound.key)
+    parts = [here] if stored is None else [here, stored]
     df = sum(part.launch_df for part in parts)
     squares = math.fsum(part.launch_ms * part.launch_df for part in parts)
     return (max(SD_FLOOR, math.sqrt(squares / df)) if df else SD_FLOOR), df

@@ -11,7 +11,7 @@ TAIL_LINES = 12
 _TAIL_BYTES = 64 * 1024
 _LINE_CHARACTERS = 400
 # Progress bars overwrite their line with a carriage return, and coloured logs carry escapes. The search begins where a
-# line does: SGLang prints its arguments in a line of 20 000 characters, and one from each of them would be quadratic.
+# line does: SGLang prints its arguments in a line of 12 700 characters, and one from each of them would be quadratic.
 _LINE_END = re.compile(rb"\r\n|\n|\r")
 _OVERWRITTEN = re.compile(rb"^[^\n]*\r(?=[^\r\n])", re.MULTILINE)
 _ESCAPE = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")

@@ -5,10 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 
-from pytest_moeperf.baselines.files import FileStore
-from pytest_moeperf.errors import BaselineError
 from pytest_moeperf.model.baseline import Baseline
 from pytest_moeperf.model.settings import Settings
+from pytest_moeperf.session.stored import readable_entries
 from pytest_moeperf.stats.sweep import sweep_oddities
 
 FEWEST = 3
@@ -16,16 +15,11 @@ FEWEST = 3
 
 
 def stored_sweep_notes(settings: Settings) -> tuple[str, ...]:
-    """Odd points of the stored sweeps that this invocation's backends are held against. A store that can't be read
-    says so where it is used, not here."""
+    """Odd points of the stored sweeps that this invocation's backends are held against."""
     held_against = {settings.reference or backend for backend in settings.backends}
-    try:
-        entries = FileStore(settings.baselines).all()
-    except BaselineError:
-        return ()
     stored = [
         entry.baseline
-        for entry in entries
+        for entry in readable_entries(settings)
         if entry.baseline.engine == settings.engine and entry.baseline.cell.backend in held_against
     ]
     return sweep_notes(stored)

@@ -200,6 +200,12 @@ def test_a_digest_is_that_of_the_baseline_it_must_be() -> None:
         "  next: moeperf show triton/c10-in512-out128\n"
     )
     assert path.endswith("@85291ea3.json")
+    report(
+        Path("moeperf-report"), outcome(decided(cell(), Verdict.UNVERIFIED_WIN, estimate=0.06), runs(cell(), day=20))
+    )
+    refused = moeperf("accept", f"{CELL}@e7b1", "--reason", REASON)
+    assert (refused.code, refused.err) == (2, ran.err), "what that baseline refuses is not the question"
+    report(Path("moeperf-report"), outcome(decided(cell(), Verdict.NON_INFERIOR), runs(cell(), day=20)))
     assert moeperf("accept", f"{CELL}@8529", "--reason", REASON).code == 0
     assert files() != before
 

@@ -21,10 +21,12 @@ from pytest_moeperf.model.records import ClientReport
 from pytest_moeperf.model.run import CANDIDATE, REFERENCE, Launch, Run
 from pytest_moeperf.model.settings import GateSettings
 from pytest_moeperf.model.verdict import Decision, Verdict
+from pytest_moeperf.model.workload import Cell
 from pytest_moeperf.rehearse import SOUND, metrics_of
 
 ROOT = Path(__file__).resolve().parents[2]
 BOUNDS = (Bound(metric="throughput"), Bound(metric="tpot"))
+DEFAULTS = GateSettings()
 ALONE = gate.Capabilities(reference=False, relaunch=True)
 PAIRED = gate.Capabilities(reference=True, relaunch=True)
 HOLM = {(bound.key, side): 0.5 for bound in BOUNDS for side in (gate.LOSS, gate.GAIN)}
@@ -47,10 +49,24 @@ def stored(name: str) -> Baseline:
     return entry.baseline
 
 
-def started(baseline: Baseline, *, capabilities: gate.Capabilities, settings: GateSettings) -> gate.CellState:
-    plan = CellPlan(cell=baseline.cell, bounds=BOUNDS)
-    state = gate.start(plan, settings=settings, capabilities=capabilities)
+def started(
+    cell: Cell, baseline: Baseline | None, *, capabilities: gate.Capabilities, settings: GateSettings = DEFAULTS
+) -> gate.CellState:
+    state = gate.start(CellPlan(cell=cell, bounds=BOUNDS), settings=settings, capabilities=capabilities)
     return gate.with_match(state, BaselineMatch(baseline=baseline))
+
+
+def looked(state: gate.CellState) -> gate.CellState:
+    """After the looks that its launches allow."""
+    while state.decision is None and gate.enough(state):
+        state = gate.judge(state, shares=HOLM)
+    return state
+
+
+def concluded(state: gate.CellState) -> Decision:
+    decision = gate.conclude(state, "The budget is used up.").decision
+    assert decision is not None
+    return decision
 
 
 def with_launch(state: gate.CellState, name: str, *, arm: str = CANDIDATE, pair: int | None = None) -> gate.CellState:
@@ -76,16 +92,12 @@ def _run(row: dict[str, str], launch: Launch, plan: CellPlan) -> Run:
 
 def against_stored_runs(baseline: Baseline, launches: Iterable[str]) -> Decision:
     """As the campaign does it without a reference arm, until a decision or the last launch."""
-    state = started(baseline, capabilities=ALONE, settings=GateSettings())
+    state = started(baseline.cell, baseline, capabilities=ALONE)
     for name in launches:
-        state = with_launch(state, name)
-        while state.decision is None and gate.enough(state):
-            state = gate.judge(state, shares=HOLM)
+        state = looked(with_launch(state, name))
         if state.decision is not None:
-            return state.decision
-    decision = gate.conclude(state, "The budget is used up.").decision
-    assert decision is not None
-    return decision
+            break
+    return concluded(state)
 
 
 def of_machines(count: int) -> Baseline:
@@ -97,23 +109,16 @@ def of_machines(count: int) -> Baseline:
 
 def head_to_head(pairs: Iterable[tuple[str, str]]) -> Decision:
     """As the campaign does it where nothing is stored: candidate and reference of each pair."""
-    baseline = stored("triton/c10-in512-out128@e7b1c642")
-    plan = CellPlan(cell=baseline.cell, bounds=BOUNDS)
-    state = gate.start(plan, settings=GateSettings(), capabilities=PAIRED)
-    state = gate.with_match(state, BaselineMatch(baseline=None))
+    state = started(stored("triton/c10-in512-out128@e7b1c642").cell, None, capabilities=PAIRED)
     for number, (candidate, reference) in enumerate(pairs):
         if number == 0:
-            state = gate.with_opening(gate.judge(with_launch(state, candidate)))
+            state = gate.with_opening(looked(with_launch(state, candidate)))
         else:
             state = with_launch(state, candidate, pair=number)
-        state = with_launch(state, reference, arm=REFERENCE, pair=number)
-        if gate.enough(state):
-            state = gate.judge(state, shares=HOLM)
+        state = looked(with_launch(state, reference, arm=REFERENCE, pair=number))
         if state.decision is not None:
-            return state.decision
-    decision = gate.conclude(state, "The budget is used up.").decision
-    assert decision is not None
-    return decision
+            break
+    return concluded(state)
 
 
 G_SLOWED_MORE = (("edd4b0aa", "28072454"), ("b038ccc9", "569471f8"))
@@ -205,7 +210,7 @@ def test_a_win_is_verified_by_the_launches_that_verified_it(
 ) -> None:
     """triton's launches differ by 9 %, triton_kernel's, the reference, by 1 to 2 %, and the win is +70 %."""
     baseline = stored("triton_kernel/c1-in512-out128")
-    state = started(baseline, capabilities=PAIRED, settings=GateSettings(verify_wins=True))
+    state = started(baseline.cell, baseline, capabilities=PAIRED, settings=GateSettings(verify_wins=True))
     state = gate.judge(with_launch(state, screen))
     assert state.phase == gate.VERIFY
     for pair, (reference, candidate) in enumerate(zip(references, candidates, strict=True)):

@@ -23,7 +23,7 @@ def settings(tmp_path: Path) -> Settings:
 
 @pytest.fixture
 def path(settings: Settings) -> Path:
-    return Path(FileStore(Path(settings.root) / settings.baselines_dir).save(STORED.baseline).path)
+    return Path(FileStore(settings.baselines).save(STORED.baseline).path)
 
 
 def against(outcome: Outcome, path: Path) -> Outcome:

@@ -7,10 +7,10 @@ import subprocess
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from urllib.request import urlopen
 
 import msgspec
 
+from pytest_moeperf.asking import ask
 from pytest_moeperf.errors import LoadError
 from pytest_moeperf.load.driver import drive
 from pytest_moeperf.load.paced import Report, request_key
@@ -23,6 +23,8 @@ MAX_STAMP_ERROR_MS = 0.5
 MAX_WORKER_CPU = 0.80
 MIN_KEPT_PACE = 0.95
 MAX_COALESCED_SHARE = 0.01
+REPORT_BYTES = 2**30
+"""Our own server's: every time of every event."""
 _INPUT_LEN = 64
 
 
@@ -67,8 +69,10 @@ def run_selftest(*, concurrency: int, rate: float, duration_s: float) -> Selftes
     prompts = make_prompts(workload, run_key="selftest", vocab_size=100_000)
     with _paced_server(interval_ms=1e3 / rate) as url:
         result = drive(url=url, workload=workload, prompts=prompts, timeout_s=60 + 5 * duration_s)
-        with urlopen(f"{url}/report", timeout=60) as reply:  # noqa: S310 (our own server)
-            report = msgspec.json.decode(reply.read(), type=Report)
+        answer = ask(url, "/report", timeout_s=60, largest_bytes=REPORT_BYTES)
+        if not answer.good:
+            raise LoadError(what=f"the paced server did not report: {answer.problem}")
+        report = msgspec.json.decode(answer.text, type=Report)
     return judge(result, report, prompts, concurrency=concurrency, rate=rate)
 
 

@@ -29,7 +29,7 @@ def executed_kernels(
     with tempfile.TemporaryDirectory(prefix="moeperf-profile-") as name:
         folder = Path(name)
         order = {"output_dir": name, "num_steps": STEPS, "activities": ["CPU", "GPU"]}
-        if control.post("/start_profile", order) is None:
+        if not control.post("/start_profile", order).good:
             return ()
         workload = replace(FIXED_PROMPTS, num_prompts=4)
         drive(

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
 
+from pytest_moeperf.asking import Answer
 from pytest_moeperf.bench.limits import ceiling_check, ceiling_for
 from pytest_moeperf.bench.listener import Listener
 from pytest_moeperf.bench.place import Place
@@ -22,15 +23,16 @@ from pytest_moeperf.errors import LoadError
 from pytest_moeperf.evidence import collect
 from pytest_moeperf.fingerprint import build_fingerprint
 from pytest_moeperf.load.driver import LoadProgress, drive
+from pytest_moeperf.load.events import SGLANG
 from pytest_moeperf.load.prompts import make_prompts
 from pytest_moeperf.metrics import compute_metrics
 from pytest_moeperf.model.records import ClientReport, LoadResult
 from pytest_moeperf.model.run import Check, Evidence, Fingerprint, Launch, Metrics, Plain, Run
 from pytest_moeperf.model.workload import Cell, Workload
 from pytest_moeperf.servers.measuring import measuring_lock
-from pytest_moeperf.telemetry import Sampler, scrape, server_counters
+from pytest_moeperf.telemetry import Sampler, server_counters
 from pytest_moeperf.telemetry import checks as gpu_checks
-from pytest_moeperf.validity import client_checks, server_checks
+from pytest_moeperf.validity import cache_flushed, client_checks, server_checks, server_readable
 
 FLUSH_TIMEOUT_S = 60.0
 
@@ -90,27 +92,31 @@ class LiveServer:
     def control(self) -> Control:
         return Control(url=self.url, api_key=self.api_key)
 
-    def _server_info(self) -> dict[str, Any] | None:
-        return self.control.first_json("/server_info", "/get_server_info")
+    def _counters(self) -> tuple[dict[str, Any], str | None, Answer]:
+        metrics = self.control.get_text("/metrics")
+        metrics_text = metrics.text if metrics.good else None
+        info = self.control.server_info()
+        return dict(server_counters(metrics_text, info.data)), metrics_text, info
 
-    def _counters(self) -> tuple[dict[str, Any], str | None, dict[str, Any] | None]:
-        metrics_text = scrape(self.url, api_key=self.api_key, timeout_s=5.0)
-        info = self._server_info()
-        return dict(server_counters(metrics_text, info)), metrics_text, info
+    @property
+    def _speaks_sglang(self) -> bool:
+        """So it has SGLang's control endpoints."""
+        return self.protocol == SGLANG
 
     def _run_once(self, cell: Cell, index: int) -> Run:
         run_id = f"{self.launch.id}/{cell.workload.key}/{index}"
         started_at = datetime.now(UTC).isoformat(timespec="milliseconds")
         if self.vitals.trouble:
             return self._run(cell, index, run_id=run_id, result=_nothing(started_at), checks=(self._process_check(),))
-        self.control.post(f"/flush_cache?timeout={FLUSH_TIMEOUT_S:.0f}", timeout_s=FLUSH_TIMEOUT_S + 5)
+        flushed = self.control.post(f"/flush_cache?timeout={FLUSH_TIMEOUT_S:.0f}", timeout_s=FLUSH_TIMEOUT_S + 5)
         before, _, _ = self._counters()
         with self._sampler() as sampler:
             result = self._drive(cell, index, run_id)
         telemetry = sampler.summary() if sampler is not None else {}
         if result is None:
             return self._run(cell, index, run_id=run_id, result=_nothing(started_at), checks=(self._process_check(),))
-        after, metrics_text, info = self._counters()
+        after, metrics_text, answer = self._counters()
+        info: dict[str, Any] | None = answer.data
         if self.vitals.look(doing=_doing(cell)):
             # What else failed is its consequence.
             return self._run(cell, index, run_id=run_id, result=result, checks=(self._process_check(),), info=info)
@@ -119,6 +125,8 @@ class LiveServer:
         ceiling = ceiling_for(self.place, info, cell.workload)
         checks = (
             *client_checks(result, metrics, cell.workload, min_window_s=self.rules.min_window_s),
+            server_readable(answer, needed=self._speaks_sglang),
+            cache_flushed(flushed, answer, result, cell.workload, needed=self._speaks_sglang),
             *server_checks(before, after, result, cell.workload),
             self._process_check(),
             *self.launch_checks,

@@ -45,8 +45,8 @@ def probe(url: str, *, api_key: str | None = None) -> Capabilities:
     :raises ServerError: nothing answers, or it is no inference server.
     """
     control = Control(url=url, api_key=api_key)
-    info = control.first_json("/server_info", "/get_server_info")
-    models = control.get_json("/v1/models")
+    info = control.server_info().data
+    models = control.get_json("/v1/models").data
     if info is None and models is None:
         raise ServerError(
             what=f"{url} answers neither /v1/models nor /server_info",

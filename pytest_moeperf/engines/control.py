@@ -2,50 +2,42 @@
 
 from __future__ import annotations
 
-import http.client
 import json
-import urllib.error
-import urllib.request
 from dataclasses import dataclass, field
 from typing import Any
 
+from pytest_moeperf.asking import Answer, ask
+
 DEFAULT_TIMEOUT_S = 10.0
+"""Of a whole exchange."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Control:
-    """Small requests, each with a time-out. What can't be had is None; nothing here raises for a server's failure."""
+    """Small requests. Nothing here raises for a server's failure: the answer says what is wrong with it."""
 
     url: str
     api_key: str | None = field(default=None, repr=False)
 
-    def get_json(self, path: str, *, timeout_s: float = DEFAULT_TIMEOUT_S) -> dict[str, Any] | None:
-        """The JSON object at ``path``; None for no answer, an error status or something else than an object."""
-        body = self._ask(path, None, timeout_s)
-        try:
-            data = json.loads(body) if body is not None else None
-        except ValueError:
-            return None
-        return data if isinstance(data, dict) else None
+    def get_text(self, path: str, *, timeout_s: float = DEFAULT_TIMEOUT_S) -> Answer:
+        return ask(self.url, path, api_key=self.api_key, timeout_s=timeout_s)
 
-    def first_json(self, *paths: str) -> dict[str, Any] | None:
-        """The first of ``paths`` that answers: names of endpoints change between versions."""
-        return next((data for path in paths if (data := self.get_json(path)) is not None), None)
+    def get_json(self, path: str, *, timeout_s: float = DEFAULT_TIMEOUT_S) -> Answer:
+        """``data`` is the JSON object at ``path``; anything else than an object is a problem."""
+        return self.get_text(path, timeout_s=timeout_s).as_object()
 
-    def post(
-        self, path: str, body: dict[str, Any] | None = None, *, timeout_s: float = DEFAULT_TIMEOUT_S
-    ) -> str | None:
-        """The answer's text; None for no answer or an error status."""
-        return self._ask(path, json.dumps(body or {}).encode(), timeout_s)
+    def first_json(self, *paths: str) -> Answer:
+        """The first of ``paths`` that the server has: names of endpoints change between versions. One that is there and
+        can't be read is the answer, too."""
+        answers = (self.get_json(path) for path in paths)
+        first = next(answers)
+        while first.absent and (other := next(answers, None)) is not None:
+            first = other
+        return first
 
-    def _ask(self, path: str, data: bytes | None, timeout_s: float) -> str | None:
-        headers = {"Content-Type": "application/json"}
-        if self.api_key:
-            headers["Authorization"] = f"Bearer {self.api_key}"
-        # The options and the launcher let http(s) alone through.
-        request = urllib.request.Request(self.url + path, data=data, headers=headers)  # noqa: S310
-        try:
-            with urllib.request.urlopen(request, timeout=timeout_s) as answer:  # noqa: S310
-                return str(answer.read().decode("utf-8", "replace"))
-        except (OSError, http.client.HTTPException):
-            return None
+    def server_info(self) -> Answer:
+        return self.first_json("/server_info", "/get_server_info")
+
+    def post(self, path: str, body: dict[str, Any] | None = None, *, timeout_s: float = DEFAULT_TIMEOUT_S) -> Answer:
+        data = json.dumps(body or {}).encode()
+        return ask(self.url, path, body=data, api_key=self.api_key, timeout_s=timeout_s)

@@ -10,7 +10,8 @@ PERF = "perf"
 DESCRIPTIONS = (
     (
         "perf(**workload): a serving benchmark; selected by -m perf. Workload defaults: concurrency, input_len, "
-        "output_len, num_prompts, dataset, seed, request_rate, shared_prefix_len"
+        "output_len, num_prompts, dataset, seed, request_rate, shared_prefix_len, "
+        "queueing"
     ),
     "throughput(regression='5%', win='3%', at_least=TOK_S): bound on steady output throughput",
     *(

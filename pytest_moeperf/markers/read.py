@@ -57,6 +57,10 @@ def _check_workload_value(item: pytest.Item, name: str, value: object) -> None:
                 item, PERF, f"request_rate={value!r} is not a rate", "a number above 0, or None (closed loop)"
             )
         return
+    if name == "queueing":
+        if not isinstance(value, bool):
+            raise _problem(item, PERF, f"queueing={value!r} is not allowed", "True or False")
+        return
     least = {"seed": 0, "shared_prefix_len": 0, "num_prompts": 0}.get(name, 1)
     if not isinstance(value, int) or isinstance(value, bool) or value < least:
         raise _problem(item, PERF, f"{name}={value!r} is not allowed", f"a whole number of at least {least}")

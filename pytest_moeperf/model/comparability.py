@@ -148,6 +148,7 @@ LABELS: dict[str, str] = {
     "workload.seed": "seed of the prompts",
     "workload.request_rate": "request rate",
     "workload.shared_prefix_len": "shared prefix (tokens)",
+    "workload.queueing": "requests may wait in the server's queue",
     "server.model.config_digest": "the model's config.json",
     "server.model.name": "model",
     "server.max_total_num_tokens": "room for tokens in the KV cache",

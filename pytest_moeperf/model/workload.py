@@ -29,6 +29,8 @@ class Workload:
     """Requests per second of an open loop (Poisson arrivals); None: closed loop."""
     shared_prefix_len: int = 0
     """Leading prompt tokens that all requests of a run have in common; 0: nothing may be reused."""
+    queueing: bool = False
+    """The server may run fewer of the requests at once than there are in flight: its queue is part of the load."""
 
     def __post_init__(self) -> None:
         if self.num_prompts == 0:
@@ -38,15 +40,21 @@ class Workload:
     def key(self) -> str:
         """What names a baseline: the shape. The rest (number of prompts, seed, ...) is compared, not looked up."""
         rate = f"-r{self.request_rate:g}" if self.request_rate is not None else ""
-        return f"c{self.concurrency}-in{self.input_len}-out{self.output_len}{rate}"
+        queueing = "-queueing" if self.queueing else ""
+        return f"c{self.concurrency}-in{self.input_len}-out{self.output_len}{rate}{queueing}"
 
     @property
     def label(self) -> str:
         rate = f" {self.request_rate:g}/s" if self.request_rate is not None else ""
-        return f"c={self.concurrency} {self.input_len}/{self.output_len}{rate}"
+        queueing = " queueing" if self.queueing else ""
+        return f"c={self.concurrency} {self.input_len}/{self.output_len}{rate}{queueing}"
 
     def as_fields(self) -> dict[str, Any]:
-        return asdict(self)
+        """What is compared. ``queueing`` stands there only where it is asked for: baselines are older than it."""
+        fields = asdict(self)
+        if not self.queueing:
+            del fields["queueing"]
+        return fields
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

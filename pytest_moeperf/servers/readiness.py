@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import http.client
 import signal
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from pytest_moeperf.asking import ask
 from pytest_moeperf.model.server import LaunchPlan, ServerProgress, ServerRecord
 from pytest_moeperf.servers.hints import hint_for_exit, hint_for_silence
 from pytest_moeperf.servers.link import GuardianLink
@@ -36,20 +36,9 @@ class Health:
 
 def ask_health(host: str, port: int, path: str, *, api_key: str | None, timeout_s: float = _ANSWER_S) -> Health:
     """One GET. Never raises: a server that is starting answers in every possible way."""
-    headers = {"Authorization": f"Bearer {api_key}"} if api_key else {}
-    connection = http.client.HTTPConnection(host, port, timeout=timeout_s)
-    try:
-        connection.request("GET", path, headers=headers)
-        status = connection.getresponse().status
-    except ConnectionRefusedError:
-        return Health(good=False, text="connection refused")
-    except TimeoutError:
-        return Health(good=False, text=f"no answer within {timeout_s:g} s")
-    except (OSError, http.client.HTTPException) as error:
-        return Health(good=False, text=f"{type(error).__name__}: {error}")
-    finally:
-        connection.close()
-    return Health(good=status == 200, text=str(status))
+    answer = ask(f"http://{host}:{port}", path, api_key=api_key, timeout_s=timeout_s)
+    text = str(answer.status) if answer.status is not None else answer.problem.removeprefix(f"{path}: ")
+    return Health(good=answer.status == 200, text=text)
 
 
 def wait_ready(

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import hashlib
-import http.client
 import json
 import math
 import re
 from collections.abc import Mapping
 from typing import Any
-from urllib.parse import urlsplit
 
 _SAMPLE = re.compile(
     r"^(?P<name>[a-zA-Z_:][a-zA-Z0-9_:]*)(?P<labels>\{(?:[^\"{}]|\"(?:[^\"\\]|\\.)*\")*\})?[ \t]+(?P<value>\S+)"
@@ -31,32 +29,6 @@ COUNTERS = {
 
 _MOMENTARY = frozenset({"internal_states", "startup_time", "status", "simulated", "kv_events", "last_gen_throughput"})
 """State in /server_info, not an argument: changes while the server stays the same."""
-
-
-def scrape(url: str, *, api_key: str | None = None, timeout_s: float = 5.0) -> str | None:
-    """The text of a server's /metrics; None if it has none, does not answer in time or answers with an error.
-
-    Args:
-        url: of the server, ``http://127.0.0.1:30000``; its path, if any, comes before ``/metrics``.
-    """
-    parts = urlsplit(url)
-    if parts.scheme not in ("http", "https") or not parts.hostname:
-        return None
-    kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
-    path = parts.path.rstrip("/")
-    headers = {"Authorization": f"Bearer {api_key}"} if api_key else {}
-    try:
-        connection = kind(parts.hostname, parts.port, timeout=timeout_s)
-    except ValueError:
-        return None
-    try:
-        connection.request("GET", path if path.endswith("/metrics") else f"{path}/metrics", headers=headers)
-        answer = connection.getresponse()
-        return answer.read().decode("utf-8", "replace") if answer.status == 200 else None
-    except (OSError, http.client.HTTPException):
-        return None
-    finally:
-        connection.close()
 
 
 def parse_prometheus(text: str) -> dict[str, float]:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from pytest_moeperf.validity.client import client_checks, window_check
+from pytest_moeperf.validity.readable import cache_flushed, server_readable
 from pytest_moeperf.validity.server import server_checks
 from pytest_moeperf.validity.stall import compile_stall_check
 
-__all__ = ["client_checks", "compile_stall_check", "server_checks", "window_check"]
+__all__ = ["cache_flushed", "client_checks", "compile_stall_check", "server_checks", "server_readable", "window_check"]

@@ -23,7 +23,6 @@ from pytest_moeperf.engines.control import Control
 from pytest_moeperf.model.server import ServerRecord
 from pytest_moeperf.servers.runtime import LOCKS_VARIABLE, RUNTIME_VARIABLE
 from pytest_moeperf.session.journal import JOURNAL_FOLDER
-from pytest_moeperf.telemetry import scrape
 
 DEADLINE_S = 90.0
 """How long anything is waited for; far beyond what it takes on a starved machine."""
@@ -242,14 +241,13 @@ def control_of(record: ServerRecord) -> Control:
 
 
 def running_requests(record: ServerRecord) -> float:
-    control = control_of(record)
-    text = scrape(control.url, api_key=control.api_key, timeout_s=5.0) or ""
+    text = control_of(record).get_text("/metrics").text
     match = re.search(r"^sglang:num_running_reqs\{.*\} (\S+)$", text, re.MULTILINE)
     return float(match[1]) if match else 0.0
 
 
 def set_fault(record: ServerRecord, fault: str) -> None:
-    assert control_of(record).post("/simulated/fault", {"fault": fault}) is not None
+    assert control_of(record).post("/simulated/fault", {"fault": fault}).good
 
 
 def can_lock(path: Path) -> bool:

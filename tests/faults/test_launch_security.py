@@ -49,7 +49,7 @@ class Seen:
         }
         self.unauthorized = {path: status_without_key(record, path) for path in ("/server_info", "/v1/models")}
         self.commands = list(world.processes().values())
-        self.info = control_of(record).get_json("/server_info")
+        self.info = control_of(record).get_json("/server_info").data
 
 
 def status_without_key(record: ServerRecord, path: str) -> int:

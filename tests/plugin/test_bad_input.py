@@ -116,7 +116,7 @@ def test_a_marker_with_an_unknown_argument(suite: SimulatedSuite, own_runtime_fo
     assert not (own_runtime_folder / "launches").exists()
     assert "test_serving.py::test_decode[fast-1]: marker 'perf': unknown argument 'output_length'" in result.text
     assert (
-        "  allowed: concurrency, input_len, output_len, num_prompts, dataset, seed, request_rate, shared_prefix_len"
+        "  allowed: concurrency, input_len, output_len, num_prompts, dataset, seed, request_rate, shared_prefix_len, queueing"
         in result.text
     )
 

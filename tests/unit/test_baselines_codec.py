@@ -51,6 +51,7 @@ TEXT = """\
       "input_len": 512,
       "num_prompts": 4,
       "output_len": 128,
+      "queueing": false,
       "request_rate": null,
       "seed": 0,
       "shared_prefix_len": 0

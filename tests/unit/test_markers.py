@@ -55,7 +55,7 @@ def test_without_a_concurrency_there_is_no_workload_yet(item: Any) -> None:
         (
             "@pytest.mark.perf(concurency=8)",
             "marker 'perf': unknown argument 'concurency'\n  allowed: concurrency, input_len, output_len, num_prompts,"
-            " dataset, seed, request_rate, shared_prefix_len",
+            " dataset, seed, request_rate, shared_prefix_len, queueing",
         ),
         (
             "@pytest.mark.perf(concurrency=0)",
@@ -70,6 +70,10 @@ def test_without_a_concurrency_there_is_no_workload_yet(item: Any) -> None:
             "marker 'perf': request_rate=-1 is not a rate\n  allowed: a number above 0, or None (closed loop)",
         ),
         (
+            "@pytest.mark.perf(concurrency=1, queueing=1)",
+            "marker 'perf': queueing=1 is not allowed\n  allowed: True or False",
+        ),
+        (
             "@pytest.mark.perf(concurrency=1, dataset='sharegpt')",
             "marker 'perf': dataset='sharegpt' is not known\n  allowed: random-ids",
         ),
@@ -80,6 +84,14 @@ def test_a_bad_workload_is_refused(item: Any, decorator: str, text: str) -> None
     with pytest.raises(UsageProblem) as caught:
         workload_of(node)
     assert str(caught.value) == f"{node.nodeid}: {text}"
+
+
+def test_queueing_makes_a_cell_of_its_own_and_changes_nothing_where_it_is_not_asked_for(item: Any) -> None:
+    queueing = workload_of(item("@pytest.mark.perf(concurrency=8, queueing=True)"))
+    assert queueing is not None
+    assert (queueing.key, queueing.label) == ("c8-in512-out128-queueing", "c=8 512/128 queueing")
+    assert queueing.as_fields()["queueing"] is True
+    assert "queueing" not in Workload(concurrency=8).as_fields()
 
 
 def test_without_bounds_throughput_and_tpot_are_gated(item: Any) -> None:

@@ -4,10 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pytest_moeperf.engines.simulated.counters import Counters
-from pytest_moeperf.telemetry import parse_prometheus, scrape, server_counters
+from pytest_moeperf.telemetry import parse_prometheus, server_counters
 
 LOGS = Path(__file__).parent.parent / "evidence_logs" / "sglang-0.5.14-cpu"
 
@@ -87,44 +83,3 @@ def test_counters_of_the_simulated_engine() -> None:
 @pytest.mark.parametrize(("metrics", "info"), [(None, None), ("", {}), ("python_info 1\n", None), ("<html>", {})])
 def test_what_the_server_does_not_say_is_unknown(metrics: str | None, info: dict[str, Any] | None) -> None:
     assert set(server_counters(metrics, info).values()) == {None}
-
-
-@contextmanager
-def serving(status: int, body: bytes) -> Iterator[tuple[str, list[dict[str, str]]]]:
-    requests: list[dict[str, str]] = []
-
-    class Handler(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            requests.append({"path": self.path, "key": self.headers.get("Authorization", "")})
-            self.send_response(status)
-            self.send_header("Content-Length", str(len(body)))
-            self.end_headers()
-            self.wfile.write(body)
-
-        def log_message(self, format: str, *args: Any) -> None:  # noqa: A002
-            pass
-
-    server = HTTPServer(("127.0.0.1", 0), Handler)
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
-    thread.start()
-    try:
-        yield f"http://127.0.0.1:{server.server_port}", requests
-    finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()
-
-
-def test_scraping_sends_the_key_and_gives_the_text() -> None:
-    with serving(200, b"a 1\n") as (url, requests):
-        assert scrape(url, api_key="k") == "a 1\n"
-        assert scrape(f"{url}/metrics") == "a 1\n"
-    assert requests == [{"path": "/metrics", "key": "Bearer k"}, {"path": "/metrics", "key": ""}]
-
-
-def test_no_metrics_is_none_and_no_error() -> None:
-    with serving(404, b"nothing here") as (url, _):
-        assert scrape(url) is None
-    assert scrape(url, timeout_s=1) is None  # nobody listens any more
-    assert scrape("not a url") is None
-    assert scrape("http://127.0.0.1:99999") is None

@@ -6,7 +6,7 @@ import hashlib
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 
 from pytest_moeperf.baselines.importers.record import Record, refuse
 from pytest_moeperf.errors import UsageProblem
@@ -194,7 +194,7 @@ def _fingerprint(record: Record, known: Mapping[str, Plain], *, doubts: Mapping[
         environment=groups["environment"],
         model={"name": model} if model else None,
     )
-    workload = {field.name: built.workload.get(field.name) for field in fields(Workload)}
+    workload = {name: built.workload.get(name) for name in Workload(concurrency=1).as_fields()}
     return replace(built, workload=workload, server={**built.server, **groups["server"]})
 
 

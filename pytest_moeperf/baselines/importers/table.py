@@ -24,7 +24,6 @@ import csv
 import io
 import tomllib
 from collections.abc import Mapping
-from dataclasses import fields
 from typing import Any
 
 from pytest_moeperf.baselines.importers.record import Record
@@ -33,7 +32,7 @@ from pytest_moeperf.model.bounds import METRICS, PERCENTILES
 from pytest_moeperf.model.run import FINGERPRINT_GROUPS, Plain
 from pytest_moeperf.model.workload import Workload
 
-_WORKLOAD = tuple(field.name for field in fields(Workload))
+_WORKLOAD = tuple(Workload(concurrency=1).as_fields())
 _WHOLE = frozenset(_WORKLOAD) - {"dataset", "request_rate"}
 _TEXTS = ("engine", "model", "backend", "provenance", "started_at")
 _GROUPS = tuple(group for group in FINGERPRINT_GROUPS if group != "workload")

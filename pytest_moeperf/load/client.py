@@ -1,7 +1,7 @@
 """The loop of one worker: a slot is a keep-alive connection that sends its own next request.
 
 Reads are stored and parsed after the window. Inside it only three things look at the bytes: the head of each response,
-the five last bytes of each read, and whatever is not a plain chunked event stream, which is parsed at once.
+the last bytes of each read, and whatever is not a plain chunked event stream, which is parsed at once.
 """
 
 from __future__ import annotations
@@ -23,6 +23,9 @@ from pytest_moeperf.load.reply import Reply
 from pytest_moeperf.load.request import request_bytes, sends_token_ids
 
 _LAST_CHUNK = b"0\r\n\r\n"
+_CRLF = b"\r\n"
+_BLANK_LINE = b"\r\n\r\n"
+"""Behind the last chunk and its trailer. Events that end in two of their own are followed by the chunk's: three."""
 _DONE_CHUNK_END = b"data: [DONE]\n\n\r\n"
 _CONNECT_TIMEOUT_S = 10.0
 _BEAT_NS = 250_000_000
@@ -181,7 +184,7 @@ class LoadClient:
                     continue
                 slot.reads.append((monotonic_ns(), data, ancillary[0][2] if ancillary else b""))
                 backlog.held_bytes += len(data) + READ_OVERHEAD_BYTES
-                if len(data) < 5 or data[-5:] == _LAST_CHUNK:
+                if len(data) < 5 or (data[-4:] == _BLANK_LINE and data[-6:-4] != _CRLF):
                     self._perhaps_ended(slot, data)
             now = monotonic_ns()
             stall_ns = max(stall_ns, now - woke_ns)
@@ -326,7 +329,7 @@ class LoadClient:
             if slot.exchange is exchange and exchange.reply.streams_in_chunks:
                 exchange.careful = False
                 slot.fast = not isinstance(slot.connection, TlsConnection)
-        elif len(data) < 5 or data[-5:] == _LAST_CHUNK:
+        elif len(data) < 5 or (data[-4:] == _BLANK_LINE and data[-6:-4] != _CRLF):
             self._perhaps_ended(slot, data)
 
     def _push(self, slot: Slot, connection: PlainConnection) -> None:
@@ -335,7 +338,7 @@ class LoadClient:
             self._poller.modify(slot.fd, writing=False)
 
     def _perhaps_ended(self, slot: Slot, data: bytes) -> None:
-        """A read that may be the last: it ends like a last chunk, or is so short that it may be half of one. It is the
+        """A read that may be the last: it ends like a body, or is so short that it may be half of an end. It is the
         last for certain if [DONE] stands before: JSON holds no bare newline, so no payload has those bytes."""
         exchange = slot.exchange
         if exchange is None:

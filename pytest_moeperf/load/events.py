@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import itertools
+import re
 from array import array
-from collections.abc import Iterable, Sequence
-from typing import Any, Protocol
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Protocol, TypeVar
 
 import msgspec
 
@@ -34,6 +35,10 @@ class TokenStream(Protocol):
     cached_tokens: int | None
     finish_reason: str | None
     retractions: int | None
+    verify_steps: int | None
+    """Steps that verified drafted tokens, where the server speculates and says so."""
+    assumed_tokens: int
+    """Tokens of which nothing told the event that brought them; known once all is settled."""
 
     def feed(self, payload: bytes) -> int:
         """New tokens in this payload; 0 for one that carries none (role, usage, empty text).
@@ -67,6 +72,7 @@ class _MetaInfo(msgspec.Struct):
     prompt_tokens: int | None = None
     cached_tokens: int | None = None
     num_retractions: int | None = None
+    spec_verify_ct: int | None = None
     finish_reason: Any = None
 
 
@@ -83,6 +89,28 @@ class _GeneratedWithOutput(_Generated):
 _decode_generated = msgspec.json.Decoder(_Generated).decode
 _decode_generated_with_output = msgspec.json.Decoder(_GeneratedWithOutput).decode
 
+T = TypeVar("T")
+
+
+def _decode(decode: Callable[[bytes], T], payload: bytes) -> T:
+    """
+    :raises PayloadProblem: if it is not of this protocol.
+    """
+    try:
+        return decode(payload)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        # Half of a character that two tokens share is no JSON for msgspec, in a text that nobody reads at that.
+        mended = _SURROGATE.sub(rb"\\ufffd", payload)
+        if mended == payload:
+            raise _not_an_event(payload, error) from None
+    try:
+        return decode(mended)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise _not_an_event(payload, error) from None
+
+
+_SURROGATE = re.compile(rb"\\u[dD][89a-fA-F][0-9a-fA-F]{2}")
+
 
 class SglangStream:
     """``/generate``: ``meta_info`` is cumulative in each event; text and ids are cumulative or not (a server flag)."""
@@ -93,15 +121,14 @@ class SglangStream:
         self.cached_tokens: int | None = None
         self.finish_reason: str | None = None
         self.retractions: int | None = None
+        self.verify_steps: int | None = None
+        self.assumed_tokens = 0
         self._keep_output = keep_output
         self._ids: list[int] = []
         self._text = ""
 
     def feed(self, payload: bytes) -> int:
-        try:
-            event = (_decode_generated_with_output if self._keep_output else _decode_generated)(payload)
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
-            raise _not_an_event(payload, error) from None
+        event = _decode(_decode_generated_with_output if self._keep_output else _decode_generated, payload)
         if event.error is not None:
             raise InBandError(_error_text(event.error))
         meta = event.meta_info
@@ -113,6 +140,8 @@ class SglangStream:
             self.cached_tokens = meta.cached_tokens
         if meta.num_retractions is not None:
             self.retractions = meta.num_retractions
+        if meta.spec_verify_ct is not None:
+            self.verify_steps = meta.spec_verify_ct
         if meta.finish_reason is not None:
             self.finish_reason = _finish_text(meta.finish_reason)
             if self.finish_reason.startswith("abort"):
@@ -205,8 +234,9 @@ _decode_chunk = msgspec.json.Decoder(_Chunk).decode
 
 
 class OpenAiStream:
-    """``/v1/completions`` and ``/v1/chat/completions``. Tokens come from ``usage`` of each chunk where the server sends
-    it (continuous usage). Otherwise a chunk counts as one token until the last usage tells how many there were."""
+    """``/v1/completions`` and ``/v1/chat/completions``. Tokens come from the ``usage`` of each chunk if the first one
+    with tokens has it (continuous usage). Otherwise a chunk counts as one token until the last usage tells how many
+    there were; if that is another number, the length of each chunk's text says how they are spread."""
 
     def __init__(self, *, keep_output: bool) -> None:
         self.completion_tokens: int | None = None
@@ -214,47 +244,58 @@ class OpenAiStream:
         self.cached_tokens: int | None = None
         self.finish_reason: str | None = None
         self.retractions: int | None = None
+        self.verify_steps: int | None = None
+        self.assumed_tokens = 0
         self._keep_output = keep_output
         self._text: list[str] = []
-        self._continuous = False
+        self._continuous: bool | None = None
+        """None: no token has come yet."""
+        self._lengths = array("i")
+        """Of the text of each event."""
 
     def feed(self, payload: bytes) -> int:
-        try:
-            chunk = _decode_chunk(payload)
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
-            raise _not_an_event(payload, error) from None
+        chunk = _decode(_decode_chunk, payload)
         if chunk.error is not None:
             raise InBandError(_error_text(chunk.error))
-        if chunk.choices is None:
+        if chunk.choices is None and chunk.usage is None:
             raise PayloadProblem(f"a chunk without choices: {payload[:120]!r}")
-        has_content = False
-        for choice in chunk.choices:
-            has_content |= self._read_choice(choice)
+        length = 0
+        for choice in chunk.choices or ():
+            length += self._read_choice(choice)
         counted = self._read_usage(chunk.usage) if chunk.usage is not None else None
-        if counted is not None and chunk.choices:
-            self._continuous = True
-        if self._continuous:
-            return counted or 0
-        return int(has_content)
+        if not length and not counted and chunk.choices and not self._continuous:
+            length = _unknown_text(payload)
+        if self._continuous is None and (length or counted):
+            # Usage of the last chunk alone, or zeros up to there, say nothing of the chunks before.
+            self._continuous = bool(counted and chunk.choices)
+        elif self._continuous and length and counted is None:
+            self._continuous = False
+        new = (counted or 0) if self._continuous else int(length > 0)
+        if new:
+            self._lengths.append(length)
+        return new
 
     def feed_ordinary(self, payloads: Sequence[bytes]) -> list[int] | None:  # noqa: ARG002
         """No short way here."""
         return None
 
     def settle(self, event_tokens: array[int]) -> None:
-        """Without continuous usage: the first event keeps its one token, the others share the rest evenly."""
+        """Without continuous usage: each event gets its share of the tokens by the length of its text, at least one."""
         total, events = self.completion_tokens, len(event_tokens)
         if self._continuous or total is None or not events or total == events:
             return
-        later = events - 1
-        if total < events or not later:
+        self.assumed_tokens = abs(total - events)
+        if total < events:
             for position in range(events):
-                event_tokens[position] = int(position < total) if later else total
+                event_tokens[position] = int(position < total)
             return
-        each, extra = divmod(total - 1, later)
-        for position in range(1, events):
-            # Spread the odd ones over the whole stream, so that no end of it looks faster.
-            event_tokens[position] = each + (position * extra // later - (position - 1) * extra // later)
+        length, so_far, given = max(1, sum(self._lengths)), 0, 0
+        for position, own in enumerate(self._lengths):
+            so_far += own
+            # Each later event needs a token too.
+            upto = min(total - (events - 1 - position), max(given + 1, round(total * so_far / length)))
+            event_tokens[position] = upto - given
+            given = upto
 
     @property
     def output_ids(self) -> tuple[int, ...] | None:
@@ -264,7 +305,8 @@ class OpenAiStream:
     def output_text(self) -> str | None:
         return "".join(self._text) if self._keep_output else None
 
-    def _read_choice(self, choice: _Choice) -> bool:
+    def _read_choice(self, choice: _Choice) -> int:
+        """The length of its text; a tool call without any counts as one character."""
         if choice.finish_reason is not None:
             matched = choice.matched_stop
             self.finish_reason = (
@@ -280,7 +322,7 @@ class OpenAiStream:
             has_tool_call = bool(delta.tool_calls)
         if self._keep_output and text:
             self._text.append(text)
-        return bool(text) or has_tool_call
+        return len(text) or int(has_tool_call)
 
     def _read_usage(self, usage: _Usage) -> int | None:
         if usage.prompt_tokens is not None:
@@ -294,6 +336,24 @@ class OpenAiStream:
             raise PayloadProblem(f"completion_tokens fell from {self.completion_tokens} to {usage.completion_tokens}")
         self.completion_tokens = usage.completion_tokens
         return new
+
+
+_NOT_TEXT = ("role", "id", "name", "object", "type", "index", "matched_stop")
+_NOT_TEXT_ENDS = ("finish_reason", "stop_reason")
+
+
+def _unknown_text(payload: bytes) -> int:
+    """The length of the text that stands where no protocol has any: ``thinking`` of somebody's delta."""
+    length = 0
+    for choice in msgspec.json.decode(_SURROGATE.sub(rb"\\ufffd", payload))["choices"]:
+        for part in (choice, choice.get("delta")):
+            if isinstance(part, dict):
+                length += sum(
+                    len(value)
+                    for name, value in part.items()
+                    if isinstance(value, str) and name not in _NOT_TEXT and not name.endswith(_NOT_TEXT_ENDS)
+                )
+    return length
 
 
 def _last(before: int | None, latest_first: Iterable[int | None]) -> int | None:

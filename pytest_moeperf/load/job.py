@@ -65,6 +65,8 @@ class WireRecord(msgspec.Struct, array_like=True):
     done: bool
     error: str | None
     retractions: int | None
+    verify_steps: int | None
+    assumed_tokens: int
     output_ids: list[int] | None
     output_text: str | None
 
@@ -171,6 +173,8 @@ def to_wire(record: RequestRecord) -> WireRecord:
         done=record.done,
         error=record.error,
         retractions=record.retractions,
+        verify_steps=record.verify_steps,
+        assumed_tokens=record.assumed_tokens,
         output_ids=None if ids is None else list(ids),
         output_text=record.output_text,
     )

@@ -156,6 +156,8 @@ class Reply:
             done=self._done_seen and self.http.complete,
             error=self.error,
             retractions=tokens.retractions,
+            verify_steps=tokens.verify_steps,
+            assumed_tokens=tokens.assumed_tokens,
             output_ids=tokens.output_ids,
             output_text=tokens.output_text,
         )

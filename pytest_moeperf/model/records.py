@@ -39,6 +39,10 @@ class RequestRecord:
     error: str | None = None
     """``kind: detail`` of what went wrong; kinds: in_band_error, timeout, connection, http, protocol."""
     retractions: int | None = None
+    verify_steps: int | None = None
+    """Steps that verified drafted tokens, where the server speculates and says so."""
+    assumed_tokens: int = 0
+    """Tokens of which only the total told; ``event_tokens`` spreads them by the length of the text."""
     output_ids: tuple[int, ...] | None = None
     """Only where asked for (output sanity)."""
     output_text: str | None = None

@@ -22,6 +22,7 @@ import pytest
 from load_scripted_server import SSE_HEAD, Connection, ScriptedServer, chunk, event, good_answer, serving
 
 from pytest_moeperf.errors import LoadError
+from pytest_moeperf.load import client as client_module
 from pytest_moeperf.load import connection as connection_module
 from pytest_moeperf.load.clock import enable_kernel_stamps
 from pytest_moeperf.load.driver import LoadProgress, drive, workers_for
@@ -298,12 +299,15 @@ def test_workers_are_light() -> None:
     assert done.stdout.strip() == "[]"
 
 
-def test_trailers_behind_the_last_chunk() -> None:
-    head = SSE_HEAD.replace(b"\r\n\r\n", b"\r\nTrailer: X-Time\r\n\r\n")
+@pytest.mark.parametrize("announced", [b"\r\nTrailer: X-Time\r\n\r\n", b"\r\n\r\n"])
+def test_trailers_behind_the_last_chunk(announced: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The end is seen when it arrives, not when a silence makes the client look around."""
+    monkeypatch.setattr(client_module, "_BEAT_NS", 10**12)
+    head = SSE_HEAD.replace(b"\r\n\r\n", announced)
     with serving(
         lambda connection: connection.serve([head, *good_answer()[1:-1], b"0\r\nX-Time: 3\r\n\r\n"])
     ) as server:
-        assert_good(load(server))
+        assert_good(load(server, timeout_s=10))
 
 
 def waiting_server() -> contextlib.AbstractContextManager[ScriptedServer]:

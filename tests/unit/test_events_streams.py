@@ -129,8 +129,7 @@ class TestOpenAi:
         assert news == [0, 1, 1, 1, 0, 0]
         tokens = array("i", [1, 1, 1])
         stream.settle(tokens)
-        assert sum(tokens) == 6
-        assert tokens[0] == 1
+        assert tokens.tolist() == [1, 3, 2]
         assert (stream.output_text, stream.finish_reason) == ("abcdef", "length")
         assert (stream.completion_tokens, stream.prompt_tokens, stream.cached_tokens) == (6, 5, 2)
 
@@ -156,14 +155,66 @@ class TestOpenAi:
         assert feed("openai-chat", chat(delta))[0] == [1]
 
     @pytest.mark.parametrize(
-        ("total", "events", "expected"),
-        [(9, 5, [1, 2, 2, 2, 2]), (10, 4, [1, 3, 3, 3]), (3, 5, [1, 1, 1, 0, 0]), (4, 1, [4]), (8, 4, [1, 2, 2, 3])],
+        ("total", "texts", "expected"),
+        [
+            (9, "a aa aa aa aa", [1, 2, 2, 2, 2]),
+            (12, "aaaaaa bb bb bb", [6, 2, 2, 2]),
+            (3, "a a a a a", [1, 1, 1, 0, 0]),
+            (4, "a", [4]),
+            (6, "aaaaaaaaaaaaaaaa b c", [4, 1, 1]),
+            (6, "a b cccccccccccccccc", [1, 1, 4]),
+            (3, "aaaa b c", [1, 1, 1]),
+        ],
     )
-    def test_settle_spreads_evenly_and_keeps_the_sum(self, total: int, events: int, expected: list[int]) -> None:
-        _, stream = feed("openai-chat", {"choices": [], "usage": usage(total)})
-        tokens = array("i", [1] * events)
+    def test_settle_spreads_by_the_text_and_keeps_the_sum(self, total: int, texts: str, expected: list[int]) -> None:
+        chunks = [{"choices": [{"text": text}]} for text in texts.split()]
+        news, stream = feed("openai-completions", *chunks, {"choices": [], "usage": usage(total)})
+        tokens = array("i", [new for new in news if new])
         stream.settle(tokens)
         assert tokens.tolist() == expected
+        assert stream.assumed_tokens == abs(total - len(tokens))
+
+    @pytest.mark.parametrize(
+        "chunks",
+        [
+            [{"choices": [{"text": "a"}]}] * 3 + [{"choices": [{"text": "a"}], "usage": usage(4)}],
+            [{"choices": [{"text": "a"}], "usage": usage(0)}] * 3 + [{"choices": [{"text": "a"}], "usage": usage(4)}],
+            [{"choices": [{"text": "a"}], "usage": None}] * 4 + [{"choices": [], "usage": usage(4)}],
+            [{"choices": [{"text": "a"}]}] * 4 + [{"usage": usage(4)}],
+            [{"choices": [{"text": "a"}], "usage": usage(1)}] + [{"choices": [{"text": "a"}]}] * 3 + [{"usage": usage(4)}],
+            [part for n in range(4) for part in ({"choices": [{"text": "a"}]}, {"choices": [], "usage": usage(n + 1)})],
+        ],
+        ids=["in the last choice", "zeros before", "null", "without choices", "first and last", "between"],
+    )  # fmt: skip
+    def test_usage_wherever_it_stands(self, chunks: list[dict[str, Any]]) -> None:
+        news, stream = feed("openai-completions", *chunks)
+        assert [new for new in news if new] == [1, 1, 1, 1]
+        tokens = array("i", [1, 1, 1, 1])
+        stream.settle(tokens)
+        assert (tokens.tolist(), stream.completion_tokens, stream.assumed_tokens) == ([1, 1, 1, 1], 4, 0)
+
+    def test_text_in_a_field_that_no_protocol_has(self) -> None:
+        news, _ = feed(
+            "openai-chat",
+            chat({"role": "assistant", "content": ""}),
+            chat({"content": "", "inner_voice": "hm"}),
+            chat({"content": "a"}),
+            chat({}, "length", native_finish_reason="max_tokens"),
+        )
+        assert news == [0, 1, 1, 0]
+        assert feed("openai-completions", {"choices": [{"text": "", "thinking": "hm"}]})[0] == [1]
+
+    @pytest.mark.parametrize(
+        ("protocol", "payload"),
+        [
+            ("openai-completions", rb'{"choices":[{"text":"\ud83d"}]}'),
+            ("openai-completions", rb'{"choices":[{"text":"","thought":"\ud83d"}]}'),
+            ("sglang", rb'{"text":"a\udc00","meta_info":{"completion_tokens":1}}'),
+        ],
+    )
+    @pytest.mark.parametrize("keep_output", [False, True])
+    def test_half_a_character_is_no_fault(self, protocol: str, payload: bytes, keep_output: bool) -> None:
+        assert token_stream(protocol, keep_output=keep_output).feed(payload) == 1
 
     def test_errors(self) -> None:
         with pytest.raises(InBandError, match=r"^no memory \(internal\)$"):

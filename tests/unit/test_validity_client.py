@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Sequence
 from typing import Any
 
@@ -81,7 +82,24 @@ def test_a_good_run_passes_every_check() -> None:
             "request 0: asked 60, the server counted 59, 60 arrived, finish reason length",
         ),
         ({"requested_tokens": 61}, ["tokens_as_requested"], "asked 61, the server counted 60"),
-        ({"completion_tokens": None}, ["tokens_as_requested"], "the server counted None"),
+        (
+            {"completion_tokens": None},
+            ["tokens_as_requested"],
+            "request 0: not shown: the server sends no usage, so how many tokens were generated nobody knows (asked 60, "
+            "60 events with text arrived); let it answer stream_options.include_usage",
+        ),
+        (
+            {"completion_tokens": 63},
+            ["tokens_as_requested"],
+            "asked 60, the server counted 63, 60 arrived, finish reason length: more than asked for, as when speculation "
+            "runs past the end of an answer",
+        ),
+        (
+            {"completion_tokens": 64, "requested_tokens": 64, "event_tokens": array("i", [1] * 59 + [5])},
+            ["tokens_as_requested"],
+            "asked 64, the server counted 64, but 5 of them in the last event, where the events before it brought 1 at "
+            "most: they were counted, not delivered",
+        ),
         (
             {"finish_reason": "stop (NaN happened)"},
             ["finish_reason_length"],

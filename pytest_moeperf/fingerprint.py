@@ -11,6 +11,7 @@ from fnmatch import fnmatchcase
 from typing import Any
 
 from pytest_moeperf.model import comparability as tables
+from pytest_moeperf.model.derived import GIVEN, given_names, same_effect
 from pytest_moeperf.model.run import FINGERPRINT_GROUPS, Fingerprint, Plain
 from pytest_moeperf.model.secrets import is_secret_name, known_secrets, scrub_secrets
 from pytest_moeperf.model.verdict import Difference
@@ -21,10 +22,14 @@ CLOSED_LOOP = "none (closed loop)"
 VARIED = "varied"
 """Server field that names the arguments which the backend's own table sets."""
 
+SOURCE = ("engine_commit", "engine_changes", "engine_files")
+"""Software fields of an engine that was built from source."""
+
 LONGEST_VALUE = 120
 _BLOCKING_GROUPS = frozenset({"workload", "server", "hardware"})
 _ENV = "env."
 _MODEL = "model."
+_FILE = "file."
 
 
 def build_fingerprint(
@@ -37,6 +42,8 @@ def build_fingerprint(
     environment: Mapping[str, Any],
     backend_flags: Sequence[str] = (),
     model: Mapping[str, Any] | None = None,
+    args: Sequence[str] | None = None,
+    files: Mapping[str, Plain] | None = None,
 ) -> Fingerprint:
     """The fingerprint of a run, without secrets. What could not be read is left out, which is not the same as None.
 
@@ -49,6 +56,8 @@ def build_fingerprint(
         environment: settings of that machine (governor, kernel, ...), all of them noted.
         backend_flags: the arguments of the backend's own table, ``--flag=value`` or ``--flag``, ``value``.
         model: ``name`` and ``config_digest`` of the model, where known.
+        args: all arguments of the launch command; None: somebody else launched it, and its server may say how.
+        files: digests of the files that arguments and variables name, by ``file.ARGUMENT``.
     """
     secrets = known_secrets(env)
     info = server_info or {}
@@ -58,6 +67,10 @@ def build_fingerprint(
     for name, value in env.items():
         if _is_recorded_env(name):
             server[_ENV + name] = value
+    server.update(files or {})
+    args = _launch_command(info) if args is None else args
+    if server and args is not None:
+        server[GIVEN] = given_names(argument_names(args))
     versions = dict(software)
     if versions.get("engine_version") is None and isinstance(info.get("version"), str):
         versions["engine_version"] = info["version"]
@@ -131,6 +144,8 @@ def label(field: str) -> str:
     if group == "server":
         if name.startswith(_ENV):
             return f"the server's environment variable {name.removeprefix(_ENV)}"
+        if name.startswith(_FILE):
+            return f"the content of {label(f'server.{name.removeprefix(_FILE)}')}"
         argument, _, part = name.partition(".")
         return "--" + argument.replace("_", "-") + (f" ({part})" if part else "")
     return name.replace("_", " ") if group != "software" else f"{name} version"
@@ -140,6 +155,14 @@ def argument_names(flags: Sequence[str]) -> tuple[str, ...]:
     """``("--fp4-gemm-backend=x", "--tp", "8")`` -> ``("fp4_gemm_backend", "tp")``."""
     names = (flag.split("=", 1)[0].lstrip("-").replace("-", "_") for flag in flags if flag.startswith("--"))
     return tuple(sorted(set(names)))
+
+
+def _launch_command(info: Mapping[str, Any]) -> list[str] | None:
+    """As a server that somebody else launched says it; None: it doesn't."""
+    command = info.get("launch_command")
+    if isinstance(command, str):
+        return command.split()
+    return [str(argument) for argument in command] if isinstance(command, (list, tuple)) else None
 
 
 def _server_fields(info: Mapping[str, Any], backend_flags: Sequence[str]) -> dict[str, Any]:
@@ -153,6 +176,8 @@ def _server_fields(info: Mapping[str, Any], backend_flags: Sequence[str]) -> dic
         effective = states[0].get("effective_max_running_requests_per_dp")
         if effective is not None:
             fields["effective_max_running_requests"] = effective
+    if draft := info.get("speculative_draft_model_path"):
+        fields["model.draft"] = str(draft).rstrip("/").rpartition("/")[2] if str(draft).startswith("/") else draft
     if varied := argument_names(backend_flags):
         fields[VARIED] = " ".join(varied)
     return fields
@@ -205,7 +230,10 @@ class _Context:
         self.blocking, self.noted = tuple(blocking), tuple(noted)
         self.varied = frozenset(f"{baseline.server.get(VARIED) or ''} {here.server.get(VARIED) or ''}".split())
         versions = (baseline.software.get("engine_version"), here.software.get("engine_version"))
-        self.other_engine_version = None not in versions and versions[0] != versions[1]
+        # A source build keeps its version while its arguments change.
+        self.other_engine_version = (None not in versions and versions[0] != versions[1]) or any(
+            baseline.software.get(name) != here.software.get(name) for name in SOURCE
+        )
 
     def is_blocking(self, field: str, *, one_sided: bool) -> bool:
         if _matches(field, self.noted):
@@ -224,13 +252,24 @@ class _Context:
     def _server_blocks(self, name: str, *, one_sided: bool) -> bool:
         if name.startswith(_ENV):
             return not _matches(name.removeprefix(_ENV), tables.NOTED_ENV)
+        if name.startswith(_FILE):
+            return self._file_blocks(name.removeprefix(_FILE), one_sided=one_sided)
+        if name == f"{_MODEL}draft" and self._same(f"{_FILE}speculative_draft_model_path"):
+            return False
         if name.startswith(_MODEL):
             digests = (
                 self.baseline.server.get(f"{_MODEL}config_digest"),
                 self.here.server.get(f"{_MODEL}config_digest"),
             )
             return name != f"{_MODEL}name" or None in digests
+        return self._argument_blocks(name, one_sided=one_sided)
+
+    def _argument_blocks(self, name: str, *, one_sided: bool) -> bool:
         argument = name.partition(".")[0]
+        # Of derived values what they lead to is compared.
+        same = None if one_sided else same_effect(name, self.baseline, self.here)
+        if same is not None:
+            return not same
         if _matches(argument, (*tables.THING_UNDER_TEST, *tables.NOTED_SERVER_ARGS)):
             return False
         if one_sided and self.other_engine_version:
@@ -240,6 +279,19 @@ class _Context:
             return cause is None or self.baseline.server.get(cause) == self.here.server.get(cause)
         # The rest: defaults that a new version changes are part of the version, a backend's own arguments part of it.
         return argument not in self.varied and not self.other_engine_version
+
+    def _file_blocks(self, name: str, *, one_sided: bool) -> bool:
+        if name == "model_path" and one_sided:
+            # Not recorded by older versions: the model is then known by its config.json.
+            return not self._same(f"{_MODEL}config_digest")
+        variable = name.removeprefix(_ENV)
+        noted = _matches(
+            variable, (*tables.NOTED_FILES, *(tables.NOTED_ENV if variable != name else tables.THING_UNDER_TEST))
+        )
+        return not noted and name not in self.varied
+
+    def _same(self, name: str) -> bool:
+        return name in self.baseline.server and _equal(self.baseline.server[name], self.here.server.get(name))
 
     def _same_driver_major(self) -> bool:
         majors = {str(side.hardware.get("driver")).partition(".")[0] for side in (self.baseline, self.here)}
@@ -256,7 +308,7 @@ def _group_differences(group: str, context: _Context) -> list[Difference]:
         is_blocking = group in _BLOCKING_GROUPS and not _matches(group, context.noted)
         return [Difference(field=group, baseline=shown[0], here=shown[1], blocking=is_blocking)]
     found = []
-    for name in sorted((baseline.keys() | here.keys()) - {VARIED}):
+    for name in sorted((baseline.keys() | here.keys()) - {VARIED, GIVEN}):
         field = f"{group}.{name}"
         if name in baseline and name in here and _equal(baseline[name], here[name]):
             continue
@@ -284,7 +336,7 @@ def _shown(field: str, side: Mapping[str, Plain], name: str, other_version: bool
     if name in side:
         value = side[name]
         return UNKNOWN if value is None else str(value).lower() if isinstance(value, bool) else str(value)
-    if field.startswith(f"server.{_ENV}"):
+    if field.startswith((f"server.{_ENV}", f"server.{_FILE}")):
         return NOT_SET
     if field.startswith("server.") and other_version and not name.startswith(_MODEL):
         return "no such argument in that version"

@@ -11,7 +11,9 @@ from typing import Any
 
 from pytest_moeperf.bench.devices import CPU_DEVICE, Gpu, device_sets, gpus_of_this_host, visible
 from pytest_moeperf.engines.sglang import on_cpu
-from pytest_moeperf.environment import read_environment, read_model
+from pytest_moeperf.engines.sglang_flags import option_of
+from pytest_moeperf.environment import read_environment, read_model, read_named_files, read_source_build
+from pytest_moeperf.model.comparability import AMBIENT_ENV_PREFIXES
 from pytest_moeperf.model.environment import EnvironmentFacts
 from pytest_moeperf.model.run import Plain
 from pytest_moeperf.model.spec import NO_MODEL, ServerSpec
@@ -63,11 +65,45 @@ class Place:
         name = self.spec.model.rstrip("/")
         return (Path(name).name if Path(name).is_absolute() else name) or NO_MODEL
 
+    @property
+    def env(self) -> dict[str, str]:
+        """The server's variables that count: the configuration's, and the engine's own ones that the shell sets."""
+        if self.spec.engine in WITHOUT_GPU:
+            return self.spec.env
+        ambient = {name: value for name, value in os.environ.items() if name.startswith(AMBIENT_ENV_PREFIXES)}
+        return ambient | self.spec.env
+
+    def read_code(self) -> tuple[dict[str, Plain], dict[str, Plain]]:
+        """What a launch starts from and a version doesn't say: the engine's source build, and the content of the files
+        that its arguments name. Read anew for each launch: both may be edited in between."""
+        if self.spec.engine == "attached":
+            return {}, {}
+        source = read_source_build(self.spec.engine, self.spec.python, env=self.spec.env)
+        # Only the simulated engine is launched in the configuration's folder.
+        cwd = self.spec.cwd if self.spec.engine == "simulated" else ""
+        return source, read_named_files(self.spec.args, self.env, model=self.spec.model, cwd=cwd)
+
+    @cached_property
+    def draft_has_experts(self) -> bool | None:
+        """Of a draft model that is a folder here; None: there is none, or its configuration can't be read."""
+        path = option_of(self.spec.args, "--speculative-draft-model-path")
+        try:
+            config = json.loads((Path(path or "") / "config.json").read_text("utf-8")) if path else None
+        except (OSError, ValueError):
+            return None
+        if not isinstance(config, dict):
+            return None
+        parts = [config, *(part for part in config.values() if isinstance(part, dict))]
+        return any(part.get(name) for part in parts for name in _EXPERTS)
+
     @cached_property
     def model(self) -> dict[str, Plain]:
         """For the fingerprint: its name, and what its config says."""
         return read_model(self.spec.model) | {"name": self.model_name}
 
+
+_EXPERTS = ("num_experts", "num_local_experts", "n_routed_experts", "moe_num_experts")
+"""In a config.json: how many experts a layer has."""
 
 WITHOUT_GPU = frozenset({"simulated", "attached"})
 """Engines that use none of this machine's GPUs."""

@@ -31,6 +31,10 @@ class Engine(Protocol):
         """
         ...
 
+    def version(self, spec: ServerSpec) -> str | None:
+        """Of the engine that would serve, as ``check`` found it; None: not known before a launch."""
+        ...
+
     def notes(self, spec: ServerSpec) -> tuple[str, ...]:
         """What the user should know of this spec though nothing is wrong with it, such as a flag without effect."""
         ...

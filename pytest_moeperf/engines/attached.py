@@ -31,6 +31,10 @@ class AttachedEngine:
     def check(self, spec: ServerSpec) -> None:
         del spec
 
+    def version(self, spec: ServerSpec) -> str | None:
+        del spec
+        return None
+
     def notes(self, spec: ServerSpec) -> tuple[str, ...]:
         del spec
         return ()

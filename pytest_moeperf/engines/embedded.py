@@ -43,6 +43,10 @@ class SimulatedEngine:
                 next_step="python -m pytest_moeperf.engines.simulated --help lists what it takes",
             ) from None
 
+    def version(self, spec: ServerSpec) -> str | None:
+        del spec
+        return None
+
     def notes(self, spec: ServerSpec) -> tuple[str, ...]:
         del spec
         return ()

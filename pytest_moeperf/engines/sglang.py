@@ -30,6 +30,12 @@ class SglangEngine:
     name = "sglang"
     protocol = "sglang"
 
+    def __init__(self) -> None:
+        self._versions: dict[str, str] = {}
+
+    def version(self, spec: ServerSpec) -> str | None:
+        return self._versions.get(spec.digest)
+
     def check(self, spec: ServerSpec) -> None:
         if not spec.model:
             raise UsageProblem(
@@ -38,7 +44,8 @@ class SglangEngine:
                 allowed="a folder with config.json, or a hub name such as 'zai-org/GLM-5-NVFP4'",
             )
         _check_model_folder(spec.model)
-        installed = installed_sglang(spec.python or sys.executable)
+        installed = installed_sglang(spec.python or sys.executable, env=spec.env)
+        self._versions[spec.digest] = installed.version
         self._check_backend(spec, installed)
         refuse_unknown_flags(spec.args, installed)
 

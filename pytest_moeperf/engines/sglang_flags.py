@@ -1,4 +1,5 @@
-"""Which flags the installed SGLang has. Asked of itself, once a version: they change with every release."""
+"""Which flags the installed SGLang has. Asked of itself, once for each state of its source: they change with every
+release, and in a checkout with every edit."""
 
 from __future__ import annotations
 
@@ -7,14 +8,36 @@ import hashlib
 import json
 import os
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from pytest_moeperf.engines.adapter import EngineMissing
 from pytest_moeperf.errors import UsageProblem
 
-_VERSION = "import importlib.metadata as m; print(m.version('sglang'))"
+# The version, and on a second line what the source looks like: a checkout keeps its version while it is edited.
+_VERSION = """
+import hashlib, importlib.metadata as m, importlib.util, os
+spec = importlib.util.find_spec("sglang")
+places = list(spec.submodule_search_locations or ()) if spec else []
+try:
+    version = m.version("sglang")
+except m.PackageNotFoundError:
+    if not places:
+        raise
+    version = "of an unknown version"  # a checkout on the path, not installed
+digest = hashlib.sha256()
+for place in places:
+    for folder, folders, names in os.walk(place):
+        folders.sort()
+        for name in sorted(names):
+            if name.endswith(".py"):
+                state = os.stat(os.path.join(folder, name))
+                digest.update(f"{folder} {name} {state.st_size} {state.st_mtime_ns}".encode())
+print(version)
+print(digest.hexdigest())
+"""
 _FLAGS = """
 import argparse, json
 from sglang.srt.server_args import ServerArgs
@@ -56,8 +79,9 @@ class InstalledSglang:
     """Option string -> its choices, empty where it takes any value."""
 
 
-def installed_sglang(python: str) -> InstalledSglang:
-    """Ask the SGLang of this interpreter; remembered per interpreter and version in the user's cache folder.
+def installed_sglang(python: str, *, env: Mapping[str, str] | None = None) -> InstalledSglang:
+    """Ask the SGLang of this interpreter, as a server with this environment would find it; remembered per interpreter,
+    version and state of the source files in the user's cache folder.
 
     :raises EngineMissing: no such interpreter, no sglang in it, or it does not import.
     """
@@ -67,12 +91,14 @@ def installed_sglang(python: str) -> InstalledSglang:
             problem=f"{python!r} is not a file",
             allowed="the path of the Python interpreter that has sglang installed",
         )
-    version = _ask(python, _VERSION, f"{python} has no sglang", "pip install sglang there, or name another interpreter")
-    cache = _cache_file(python, version)
+    ask = partial(_ask, python, env=env or {})
+    answer = ask(_VERSION, f"{python} has no sglang", "pip install sglang there, or name another interpreter")
+    version = answer.splitlines()[0] if answer else "of an unknown version"
+    cache = _cache_file(python, answer)
     if cache.is_file():
         flags = json.loads(cache.read_text())
     else:
-        answer = _ask(python, _FLAGS, f"sglang {version} in {python} does not import", "mend that installation")
+        answer = ask(_FLAGS, f"sglang {version} in {python} does not import", "mend that installation")
         flags = json.loads(answer.splitlines()[-1])
         cache.parent.mkdir(parents=True, exist_ok=True)
         part = cache.with_suffix(f".{os.getpid()}")
@@ -83,18 +109,23 @@ def installed_sglang(python: str) -> InstalledSglang:
     )
 
 
-def _cache_file(python: str, version: str) -> Path:
+def _cache_file(python: str, state: str) -> Path:
     base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    identity = hashlib.sha256(f"{python}\n{version}".encode()).hexdigest()[:16]
+    identity = hashlib.sha256(f"{python}\n{state}".encode()).hexdigest()[:16]
     return base / "pytest-moeperf" / f"sglang-flags-{identity}.json"
 
 
-def _ask(python: str, code: str, problem: str, next_step: str) -> str:
+def _ask(python: str, code: str, problem: str, next_step: str, *, env: Mapping[str, str]) -> str:
     # SGLANG_USE_CPU_ENGINE: the flags can be asked on a machine without a GPU, whatever the server will run on.
-    env = os.environ | {"SGLANG_USE_CPU_ENGINE": "1"}
+    env = os.environ | dict(env) | {"SGLANG_USE_CPU_ENGINE": "1"}
     try:
         answer = subprocess.run(
-            [python, "-c", code], capture_output=True, text=True, timeout=_ASK_TIMEOUT_S, env=env, check=False
+            [python, "-c", code],
+            capture_output=True,
+            text=True,
+            timeout=_ASK_TIMEOUT_S,
+            env=env,
+            check=False,
         )
     except subprocess.TimeoutExpired:
         raise EngineMissing(

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from pytest_moeperf.evidence.drafting import SharedLog
 from pytest_moeperf.evidence.rules import Rule
 from pytest_moeperf.model.secrets import scrub_secrets
 
@@ -27,6 +28,8 @@ class Traces:
     server_info: Mapping[str, Any] = field(default_factory=dict)
     metrics: str = ""
     kernels: Sequence[str] = ()
+    shared_log: SharedLog | None = None
+    """Where a draft model with experts writes to the same log."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -40,6 +43,8 @@ class Finding:
     """The line or value, without secrets, cut around the match."""
     runner: str
     """As the trace spells it; empty: none."""
+    may_be_draft: bool = False
+    """A draft model's layers may have left it."""
 
 
 def findings(rule: Rule, traces: Traces) -> Iterator[Finding]:
@@ -53,21 +58,30 @@ def findings(rule: Rule, traces: Traces) -> Iterator[Finding]:
     elif rule.source == "metrics":
         yield from _in_lines(rule, traces.metrics, "/metrics")
     else:
-        yield from _in_lines(rule, traces.log, "server log line {line}")
+        yield from _in_lines(rule, traces.log, "server log line {line}", shared=traces.shared_log)
 
 
-def _in_lines(rule: Rule, text: str, where: str) -> Iterator[Finding]:
-    seen: set[str] = set()
+def _in_lines(rule: Rule, text: str, where: str, *, shared: SharedLog | None = None) -> Iterator[Finding]:
+    seen: set[tuple[str, bool]] = set()
+    if rule.of_target or rule.strength != "proof":
+        shared = None
     for match in rule.pattern.finditer(text):
         runner = rule.runner_in(match)
-        if runner in seen:
+        may_be_draft = shared is not None and not shared.is_of_target(match.start())
+        if (runner, may_be_draft) in seen:
             continue
-        seen.add(runner)
+        seen.add((runner, may_be_draft))
         start = text.rfind("\n", 0, match.start()) + 1
         end = text.find("\n", match.end())
         line = text[start : end if end >= 0 else len(text)]
         number = text.count("\n", 0, match.start()) + 1
-        yield Finding(rule=rule, where=where.format(line=number), text=_quote(line, rule.pattern), runner=runner)
+        yield Finding(
+            rule=rule,
+            where=where.format(line=number),
+            text=_quote(line, rule.pattern),
+            runner=runner,
+            may_be_draft=may_be_draft,
+        )
         if len(seen) == _MOST_MATCHES:
             return
 

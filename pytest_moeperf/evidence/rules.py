@@ -30,6 +30,7 @@ class Rule:
     since: Version = ()
     until: Version = ()
     any_version: bool = False
+    of_target: bool = False
     device: str = ""
     unless: re.Pattern[str] | None = None
     note: str = ""

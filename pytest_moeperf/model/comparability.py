@@ -98,10 +98,18 @@ IMPLIED_BY: dict[str, str] = {"ep_size": "moe_a2a_backend"}
 """Noted where the argument named on the right differs too: all-to-all backends force ``ep_size`` to ``tp_size``."""
 
 NOTED_SERVER_ARGS: tuple[str, ...] = (
-    # Follow from free memory after loading, which a backend's workspace and its autotuner change.
+    # Follow from free memory after loading, which a backend's workspace and its autotuner change. Where a cell would
+    # fit on one side and not on the other, ``derived.py`` has them block.
     *("max_total_num_tokens", "max_total_num_tokens_swa", "effective_max_running_requests"),
     *("gc_threshold", "sleep_on_idle", "numa_node", "use_ray", "disable_outlines_disk_cache", "model.name"),
 )
+
+NOTED_FILES: tuple[str, ...] = ("profile", "*moe_config*", "*MOE_CONFIG*", "*autotune*")
+"""Files that are the thing under test, by the argument or variable that names them: step times of the simulated engine,
+tuning tables of the MoE kernels."""
+
+AMBIENT_ENV_PREFIXES: tuple[str, ...] = ("SGLANG_", "SGL_", "FLASHINFER_", "VLLM_", "TRTLLM_", "DG_")
+"""Variables that count also where the shell sets them and not the configuration: they are the engine's own."""
 
 SERVER_ENV_PREFIXES: tuple[str, ...] = (
     *("SGLANG_", "SGL_", "FLASHINFER_", "NCCL_", "CUDA_", "CUTLASS_", "DG_", "TRITON_", "TORCH_", "TORCHINDUCTOR_"),
@@ -151,10 +159,17 @@ LABELS: dict[str, str] = {
     "workload.queueing": "requests may wait in the server's queue",
     "server.model.config_digest": "the model's config.json",
     "server.model.name": "model",
+    "server.model.draft": "draft model",
+    "server.file.model_path": "the model's quantization and weights (files)",
+    "server.mem_fraction_static": "--mem-fraction-static (taken from the machine's memory where args don't pin it)",
+    "server.chunked_prefill_size": "--chunked-prefill-size (taken from the machine's memory where args don't pin it)",
     "server.max_total_num_tokens": "room for tokens in the KV cache",
     "server.effective_max_running_requests": "requests that can run at once",
     "software.engine": "engine",
     "software.engine_version": "engine version",
+    "software.engine_commit": "engine commit",
+    "software.engine_changes": "the engine's local changes",
+    "software.engine_files": "the engine's source files",
     "hardware.driver": "GPU driver",
     "hardware.gpu_name": "GPU",
     "hardware.gpu_count": "number of GPUs",

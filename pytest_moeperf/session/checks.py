@@ -19,6 +19,7 @@ def check_before_start(config: pytest.Config, settings: Settings) -> tuple[str, 
     """
     from pytest_moeperf.engines.adapter import EngineMissing
     from pytest_moeperf.engines.catalog import engine_named
+    from pytest_moeperf.evidence import unread_version
     from pytest_moeperf.session.sweeps import stored_sweep_notes
 
     if not settings.backends:
@@ -40,5 +41,7 @@ def check_before_start(config: pytest.Config, settings: Settings) -> tuple[str, 
                     raise
                 notes.append(f"the flags of this plan were not checked: {missing.problem}")
             notes.extend(f"{spec.backend}: {note}" for note in engine.notes(spec))
+            if version := engine.version(spec):
+                notes.extend(filter(None, [unread_version(spec.engine, version)]))
     notes.extend(stored_sweep_notes(settings))
     return tuple(dict.fromkeys(notes))

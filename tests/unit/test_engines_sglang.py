@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 
 import pytest
@@ -108,6 +109,30 @@ def test_the_flags_are_asked_once_a_version(python: str, tmp_path: Path) -> None
     assert first.flags["--moe-runner-backend"] == ("auto", "triton", "flashinfer_cutlass")
     # Version and flags the first time, the version alone the second.
     assert (tmp_path / "asked").read_text().count("asked") == 3
+
+
+def test_an_edited_checkout_is_asked_again_though_its_version_stays(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    srt = tmp_path / "checkout" / "sglang" / "srt"
+    srt.mkdir(parents=True)
+    (srt.parent / "__init__.py").touch()
+    (srt / "__init__.py").touch()
+    source = """
+class ServerArgs:
+    @staticmethod
+    def add_cli_args(parser):
+        parser.add_argument("--moe-runner-backend", choices=[CHOICES])
+"""
+    env = {"PYTHONPATH": str(srt.parent.parent), "PYTHONDONTWRITEBYTECODE": "1"}
+    (srt / "server_args.py").write_text(source.replace("CHOICES", "'auto', 'triton'"))
+    first = installed_sglang(sys.executable, env=env)
+    assert first.flags["--moe-runner-backend"] == ("auto", "triton")
+    (srt / "server_args.py").write_text(source.replace("CHOICES", "'auto', 'triton', 'my_new_runner'"))
+    second = installed_sglang(sys.executable, env=env)
+    assert second.flags["--moe-runner-backend"] == ("auto", "triton", "my_new_runner")
+    assert first.version == second.version
 
 
 def test_a_good_spec_passes(python: str, model: str) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 from pytest_moeperf.asking import Answer
 from pytest_moeperf.bench.limits import ceiling_check, ceiling_for
 from pytest_moeperf.bench.listener import Listener
-from pytest_moeperf.bench.place import Place
+from pytest_moeperf.bench.place import Code, Place
 from pytest_moeperf.bench.simulation import simulation_check
 from pytest_moeperf.bench.vitals import ServerSilent, SilenceWatch, Vitals, run_timeout_s
 from pytest_moeperf.bench.warmup import measure_until_steady
@@ -74,6 +74,8 @@ class LiveServer:
     listener: Listener
     kernels: tuple[str, ...] | None = None
     """Of a profile of this launch; None: none was taken."""
+    code: Code = Code()
+    """What this launch started from."""
     launch_checks: tuple[Check, ...] = ()
     """Of the launch as a whole; they count for each of its runs."""
 
@@ -230,11 +232,13 @@ class LiveServer:
             engine=spec.engine,
             engine_version=str(info.get("version")) if info else None,
             requested=option_of(spec.args, BACKEND_FLAG) or self.launch.backend,
-            device=self.place.device,
+            # Where an attached server runs, only it can say.
+            device="" if spec.engine == "attached" else self.place.device,
             log_text=self.read_log(),
             server_info=info,
             metrics_text=metrics_text,
             kernels=self.kernels,
+            draft_has_experts=self.place.draft_has_experts,
         )
 
     def _fingerprint(self, workload: Workload, info: dict[str, Any] | None) -> Fingerprint:
@@ -242,11 +246,12 @@ class LiveServer:
         return build_fingerprint(
             workload=workload.as_fields(),
             server_info=info,
-            env=spec.env,
+            env=place.env,
             software={
                 "engine": spec.engine,
                 "engine_version": info.get("version") if info else None,
                 **place.facts.software,
+                **self.code.source,
                 **self.rules.software,
             },
             hardware=place.facts.hardware,
@@ -254,6 +259,8 @@ class LiveServer:
             environment=place.facts.environment | ({"device_sets": place.device_sets} if place.device_sets > 1 else {}),
             backend_flags=spec.own_args,
             model=place.model,
+            args=None if spec.engine == "attached" else spec.args,
+            files=self.code.files,
         )
 
 

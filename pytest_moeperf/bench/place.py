@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -17,6 +18,16 @@ from pytest_moeperf.model.comparability import AMBIENT_ENV_PREFIXES
 from pytest_moeperf.model.environment import EnvironmentFacts
 from pytest_moeperf.model.run import Plain
 from pytest_moeperf.model.spec import NO_MODEL, ServerSpec
+
+
+@dataclass(frozen=True, kw_only=True)
+class Code:
+    """What a launch starts from and a version doesn't say."""
+
+    source: Mapping[str, Plain] = field(default_factory=dict)
+    """Of an engine that was built from source: its commit and local changes."""
+    files: Mapping[str, Plain] = field(default_factory=dict)
+    """Content of the files that arguments and variables name, by ``file.ARGUMENT``."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,15 +84,14 @@ class Place:
         ambient = {name: value for name, value in os.environ.items() if name.startswith(AMBIENT_ENV_PREFIXES)}
         return ambient | self.spec.env
 
-    def read_code(self) -> tuple[dict[str, Plain], dict[str, Plain]]:
-        """What a launch starts from and a version doesn't say: the engine's source build, and the content of the files
-        that its arguments name. Read anew for each launch: both may be edited in between."""
+    def read_code(self) -> Code:
+        """Read anew for each launch: it may be edited in between."""
         if self.spec.engine == "attached":
-            return {}, {}
+            return Code()
         source = read_source_build(self.spec.engine, self.spec.python, env=self.spec.env)
         # Only the simulated engine is launched in the configuration's folder.
         cwd = self.spec.cwd if self.spec.engine == "simulated" else ""
-        return source, read_named_files(self.spec.args, self.env, model=self.spec.model, cwd=cwd)
+        return Code(source=source, files=read_named_files(self.spec.args, self.env, model=self.spec.model, cwd=cwd))
 
     @cached_property
     def draft_has_experts(self) -> bool | None:

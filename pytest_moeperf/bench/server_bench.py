@@ -160,6 +160,7 @@ class ServerBench:
         if spec.engine == "attached":
             return self._attach(spec, launch, place)
         plan = self._plan(spec, place, name)
+        code = place.read_code()
         server = stack.enter_context(
             lease(
                 plan,
@@ -187,6 +188,7 @@ class ServerBench:
             rules=self._rules,
             listener=self._listener,
             kernels=self._kernels(server, spec),
+            code=code,
             url=server.url,
             api_key=server.api_key,
             protocol=self._engine.protocol,

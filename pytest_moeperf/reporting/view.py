@@ -13,6 +13,7 @@ from pytest_moeperf.model.settings import Settings
 from pytest_moeperf.model.spec import NO_MODEL
 from pytest_moeperf.model.verdict import SEVERITY, BoundResult, Outcome, Verdict
 from pytest_moeperf.model.workload import Cell
+from pytest_moeperf.reporting.conditions import notes_of
 from pytest_moeperf.reporting.figures import Change, change_of, deciding_result, measured_throughput
 from pytest_moeperf.reporting.spent import Spent
 from pytest_moeperf.reporting.text import safe
@@ -273,6 +274,7 @@ def _notes(
     ]
     if unknown:
         yield f"Unknown which backend really ran (--perf-strict-evidence makes this INVALID): {_list(unknown)}."
+    yield from (safe(note) for note in notes_of(outcomes))
     recorded = sorted({outcome.recorded for outcome in outcomes if outcome.recorded})
     if recorded:
         yield f"Recorded: {_list(recorded)}."

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from pytest_moeperf.fingerprint import describe, label
+from pytest_moeperf.fingerprint import describe
 from pytest_moeperf.model.run import Evidence, Run
 from pytest_moeperf.model.verdict import BoundResult, Outcome, Verdict
+from pytest_moeperf.reporting.conditions import conditions_text, engine_lines, note_lines
 from pytest_moeperf.reporting.figures import (
     THROUGHPUT,
     at_text,
@@ -51,7 +52,14 @@ def find(outcome: Outcome, *, pytest_command: str) -> Finding:
     why, *details = _gate_reasons(outcome) or [_why(outcome, result), *_detail(result)]
     details += [*_failed_checks(outcome), *_blocking(outcome)]
     if not outcome.verdict.passes:
-        details += [*_cautions(result), *_ran(outcome), *_ceiling(outcome), *_other_bounds(outcome, result)]
+        details += [
+            *_cautions(result),
+            *_ran(outcome),
+            *note_lines(outcome),
+            *engine_lines(outcome),
+            *_ceiling(outcome),
+            *_other_bounds(outcome, result),
+        ]
     if outcome.refused:
         details.append(f"Not recorded: {outcome.refused}")
     return Finding(
@@ -208,7 +216,7 @@ def _cautions(result: BoundResult | None) -> list[str]:
 def _ran(outcome: Outcome) -> list[str]:
     text = ran_text(outcome.evidence)
     if outcome.verdict in _COMPARED:
-        text = f"{text} {_conditions(outcome)}".strip()
+        text = f"{text} {conditions_text(outcome)}".strip()
     return [text] if text else []
 
 
@@ -224,17 +232,6 @@ def ran_text(evidence: Evidence) -> str:
         return f"Ran: {evidence.runner or 'another backend'}, not {evidence.requested} (contradicted{seen})."
     looked = f"; looked at {', '.join(evidence.looked_for)}" if evidence.looked_for else ""
     return f"Ran: unknown whether {evidence.requested} (nothing shows which backend executed{looked})."
-
-
-def _conditions(outcome: Outcome) -> str:
-    fields = [difference.field for difference in outcome.decision.differences]
-    if not fields and not outcome.session.get("baseline") and outcome.decision.pairs:
-        return "Both arms were launched here, side by side; no stored baseline took part."
-    if not fields:
-        return "Nothing that is compared differs from the baseline's conditions."
-    same = "" if any(field.startswith("workload.") for field in fields) else "Same workload; "
-    text = f"{same}conditions differ in {', '.join(label(field) for field in fields)} only."
-    return text[0].upper() + text[1:]
 
 
 def _ceiling(outcome: Outcome) -> list[str]:

@@ -144,7 +144,7 @@ def test_another_draft_model_blocks_unless_its_files_are_the_same() -> None:
         ]
 
     assert [(one.field, one.blocking) for one in differences(*drafts({}))] == [("server.model.draft", True)]
-    same = {"file.speculative_draft_model_path": "a"}
+    same: dict[str, Plain] = {"file.speculative_draft_model_path": "a"}
     assert [(one.field, one.blocking) for one in differences(*drafts(same))] == [("server.model.draft", False)]
 
 

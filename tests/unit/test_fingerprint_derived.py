@@ -97,7 +97,7 @@ def test_the_cap_on_running_requests_counts_up_to_the_cells_own() -> None:
 
 def test_prompt_batches_and_graphs_count_as_far_as_the_cell_needs_them() -> None:
     graphs = {"decode": {"max_bs": 256, "bs": list(range(1, 257))}}
-    larger = {"chunked_prefill_size": 16_384, "cuda_graph_config": graphs}
+    larger: dict[str, Any] = {"chunked_prefill_size": 16_384, "cuda_graph_config": graphs}
     assert not any(found(fingerprint(), fingerprint(**larger)).values())
     # 64 prompts are 32 768 tokens; 80 requests are more than the smaller machine has graphs for.
     assert found(fingerprint(concurrency=30), fingerprint(concurrency=30, **larger))["server.chunked_prefill_size"]

@@ -6,31 +6,35 @@ For request i, all times on one clock, ``event`` being an arrival that carried t
 ttft         first event - send. The connection was open before; a role-only or empty event is none.
 e2el         last event - send. The trailer (usage, [DONE]) is not in it.
 n_out        completion tokens as the server counted; the sum over the events where it didn't say.
-tpot         (last event - first event) / (n_out - tokens of the first event); undefined if that is 0.
+tpot         (last event - first event) / (n_out - tokens of the first event); undefined if that is 0. Events that
+             came together (``delivery.py``) are one here.
 ntpot        e2el / n_out
 icl          gap between two events, pooled over the requests
 itl          the same gap / tokens of the later event, once for each of its tokens (amortised)
 ===========  =======================================================================================================
 
 Latencies are over the requests that ended well. Percentiles interpolate linearly (numpy's default) and are None for a
-sample that can't carry them: p needs at least 1 / (1 - p) values (p50: 2, p90: 10, p99: 100).
+sample that can't carry them: p needs at least 1 / (1 - p) values (p50: 2, p90: 10, p99: 100). Latencies that the
+delivery of the answers does not show are undefined, and ``Metrics.undefined`` says why.
 
-Throughput ``out_tps`` is output tokens / (last event - first send). ``out_tps_steady`` counts the tokens of the events
-inside the steady window, whatever request they belong to. In a closed loop the window is the longest span in which at
-least 0.95 x concurrency slots were at work: a slot is at work from its first send to the end of its last response, with
-the client's own turnaround between two requests (that it costs nothing is what ``effective_concurrency`` shows). In an
-open loop it is the span from the first completed request to the last send. ``effective_concurrency`` is the time
-integral of the requests really in flight (send to end of stream) over the window / its length.
+Throughput ``out_tps`` is output tokens / (last event - first send). ``out_tps_steady`` counts the tokens generated
+inside the steady window, whatever request they belong to: that of a one-token event when it came, those of a larger
+one evenly over the time since the event before, so that no stream's last lump is lost. In a closed loop the window is
+the longest span in which at least 0.95 x concurrency slots were at work: a slot is at work from its first send to the
+end of its last response, with the client's own turnaround between two requests (that it costs nothing is what
+``effective_concurrency`` shows). In an open loop it is the span from the first completed request to the last send.
+``effective_concurrency`` is the time integral of the requests really in flight (send to end of stream) over the
+window / its length.
 """
 
 from __future__ import annotations
 
 import itertools
 import math
-from bisect import bisect_right
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
+from pytest_moeperf.delivery import Arrivals, arrivals_of, tokens_per_step, tokens_until, unshown
 from pytest_moeperf.errors import UsageProblem
 from pytest_moeperf.model.records import LoadResult, RequestRecord
 from pytest_moeperf.model.run import Distribution, Metrics
@@ -46,6 +50,8 @@ _NS_PER_S = 1e9
 
 Window = tuple[int, int]
 """Start and end, ns."""
+Answer = tuple[RequestRecord, Arrivals]
+T = TypeVar("T")
 
 
 def compute_metrics(result: LoadResult, workload: Workload, *, slo: Sequence[tuple[str, float]] = ()) -> Metrics:
@@ -54,8 +60,13 @@ def compute_metrics(result: LoadResult, workload: Workload, *, slo: Sequence[tup
         undefined meets none. ``itl`` is the longest amortised gap of the request.
     :raises UsageProblem: for an slo on an unknown metric.
     """
-    good = [record for record in result.records if record.ok and record.event_ns]
+    answers = [(record, arrivals_of(record)) for record in result.records if record.event_ns]
+    delivered = [(record, arrivals) for record, arrivals in answers if record.ok]
+    good = [record for record, _ in delivered]
     tokens = sum(output_tokens(record) for record in good)
+    undefined = unshown(delivered)
+    if slo and (unseen := [metric for metric, _ in slo if metric in undefined]):
+        undefined["goodput"] = undefined[unseen[0]]
     duration_ns = _duration_ns(result.records)
     window = steady_window(result, workload)
     window_ns = window[1] - window[0] if window else 0
@@ -68,21 +79,27 @@ def compute_metrics(result: LoadResult, workload: Workload, *, slo: Sequence[tup
         output_tokens=tokens,
         duration_s=duration_s,
         out_tps=_ratio(tokens, duration_s),
-        out_tps_steady=_ratio(_tokens_in(result.records, window), window_ns / _NS_PER_S) if window else None,
+        out_tps_steady=_ratio(_tokens_in(answers, window), window_ns / _NS_PER_S) if window else None,
         steady_window_s=window_ns / _NS_PER_S if window else None,
         steady_share=_ratio(window_ns, duration_ns) if window else None,
         request_rate=_ratio(len(good), duration_s),
         effective_concurrency=_ratio(_in_flight_ns(result.records, window), window_ns) if window else None,
-        ttft_ms=distribution(_defined(ttft_ms, good)),
-        tpot_ms=distribution(_defined(tpot_ms, good)),
+        ttft_ms=distribution(() if "ttft" in undefined else _defined(ttft_ms, good)),
+        tpot_ms=distribution(() if "tpot" in undefined else _defined(tpot_ms, delivered)),
         ntpot_ms=distribution(_defined(ntpot_ms, good)),
-        itl_ms=distribution(itl),
-        icl_ms=distribution(icl),
+        itl_ms=distribution(() if "itl" in undefined else itl),
+        icl_ms=distribution(() if "itl" in undefined else icl),
         e2el_ms=distribution(_defined(e2el_ms, good)),
         tokens_per_event=_ratio(sum(sum(record.event_tokens) for record in good), events),
+        tokens_per_step=tokens_per_step(delivered),
         cached_tokens=_sum_if_known(record.cached_tokens for record in good),
         prompt_tokens=_sum_if_known(record.prompt_tokens for record in good),
-        goodput_rps=_ratio(sum(_meets(record, slo) for record in good), duration_s) if slo else None,
+        goodput_rps=(
+            _ratio(sum(_meets(answer, slo) for answer in delivered), duration_s)
+            if slo and "goodput" not in undefined
+            else None
+        ),
+        undefined=undefined,
     )
 
 
@@ -98,11 +115,10 @@ def e2el_ms(record: RequestRecord) -> float | None:
     return (record.event_ns[-1] - record.send_ns) / _NS_PER_MS if record.event_ns else None
 
 
-def tpot_ms(record: RequestRecord) -> float | None:
-    if not record.event_ns:
-        return None
-    later = output_tokens(record) - record.event_tokens[0]
-    return (record.event_ns[-1] - record.event_ns[0]) / later / _NS_PER_MS if later > 0 else None
+def tpot_ms(answer: Answer) -> float | None:
+    record, arrivals = answer
+    later = output_tokens(record) - int(arrivals.tokens[0])
+    return (record.event_ns[-1] - int(arrivals.ns[0])) / later / _NS_PER_MS if later > 0 else None
 
 
 def ntpot_ms(record: RequestRecord) -> float | None:
@@ -123,12 +139,12 @@ def itl_ms(record: RequestRecord) -> list[float]:
     return values
 
 
-_PER_REQUEST: dict[str, Callable[[RequestRecord], float | None]] = {
-    "ttft": ttft_ms,
+_PER_REQUEST: dict[str, Callable[[Answer], float | None]] = {
+    "ttft": lambda answer: ttft_ms(answer[0]),
     "tpot": tpot_ms,
-    "ntpot": ntpot_ms,
-    "e2el": e2el_ms,
-    "itl": lambda record: max(itl_ms(record), default=None),
+    "ntpot": lambda answer: ntpot_ms(answer[0]),
+    "e2el": lambda answer: e2el_ms(answer[0]),
+    "itl": lambda answer: max(itl_ms(answer[0]), default=None),
 }
 
 
@@ -187,11 +203,11 @@ def _duration_ns(records: Sequence[RequestRecord]) -> int:
     return max(0, last - first)
 
 
-def _tokens_in(records: Iterable[RequestRecord], window: Window) -> int:
+def _tokens_in(answers: Iterable[Answer], window: Window) -> int:
     start, end = window
     return sum(
-        sum(record.event_tokens[bisect_right(record.event_ns, start) : bisect_right(record.event_ns, end)])
-        for record in records
+        tokens_until(arrivals, record.send_ns, end) - tokens_until(arrivals, record.send_ns, start)
+        for record, arrivals in answers
     )
 
 
@@ -215,18 +231,18 @@ def _in_flight_ns(records: Iterable[RequestRecord], window: Window) -> int:
     return sum(max(0, min(_end_ns(record), end) - max(record.send_ns, start)) for record in records)
 
 
-def _meets(record: RequestRecord, slo: Sequence[tuple[str, float]]) -> bool:
+def _meets(answer: Answer, slo: Sequence[tuple[str, float]]) -> bool:
     for metric, limit_ms in slo:
         if metric not in _PER_REQUEST:
             raise UsageProblem(where="slo", problem=f"unknown metric {metric!r}", allowed=", ".join(_PER_REQUEST))
-        value = _PER_REQUEST[metric](record)
+        value = _PER_REQUEST[metric](answer)
         if value is None or value > limit_ms:
             return False
     return True
 
 
-def _defined(metric: Callable[[RequestRecord], float | None], records: Iterable[RequestRecord]) -> list[float]:
-    return [value for value in map(metric, records) if value is not None]
+def _defined(metric: Callable[[T], float | None], answers: Iterable[T]) -> list[float]:
+    return [value for value in map(metric, answers) if value is not None]
 
 
 def _ratio(numerator: float, denominator: float) -> float | None:

@@ -51,9 +51,8 @@ def _untrusted(run: Run, bounds: Sequence[Bound], arm: str) -> list[str]:
     for bound in bounds:
         value = run.metrics.value(bound)
         if value is None:
-            problems.append(
-                f"{bound.label} is not defined for {arm} run {run.id}: too few requests or tokens for this metric"
-            )
+            why = run.metrics.undefined.get(bound.metric, "too few requests or tokens for this metric")
+            problems.append(f"{bound.label} is not defined for {arm} run {run.id}: {why}")
         elif not usable(value):
             problems.append(f"{bound.label} of {arm} run {run.id} is {value:g}, which no server can have")
     return problems

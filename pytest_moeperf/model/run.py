@@ -56,9 +56,13 @@ class Metrics:
     """Gap between events."""
     e2el_ms: Distribution
     tokens_per_event: float | None = None
+    tokens_per_step: float | None = None
+    """Of one stream: more than 1 where the server speculates. Tokens that a stream interval collects are steps each."""
     cached_tokens: int | None = None
     prompt_tokens: int | None = None
     goodput_rps: float | None = None
+    undefined: dict[str, str] = field(default_factory=dict)
+    """Metric -> why it is None, where that is another reason than too few requests or tokens."""
 
     def value(self, bound: Bound) -> float | None:
         """The number that ``bound`` gates on; None where it is undefined."""

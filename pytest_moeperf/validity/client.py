@@ -60,6 +60,7 @@ def client_checks(
         _no_in_band_errors(result.records),
         _streams_complete(result.records),
         _tokens_as_requested(result.records),
+        _tokens_of_each_event(result.records),
         _finish_reason_length(result.records),
         _prompt_tokens_as_sent(result.records),
         _cached_tokens(result.records, workload, expected=expect_cached_tokens),
@@ -80,13 +81,16 @@ def window_check(
     min_window_s: float = MIN_WINDOW_S,
     min_steps: int = MIN_STEPS,
 ) -> Check:
-    """The steady window is long enough, in time and in decode steps, for its throughput to mean something."""
+    """The steady window is long enough, in time and in decode steps, for its throughput to mean something.
+
+    Steps, not events: a stream interval of 50 sends what 50 steps made, and was no reason to doubt them.
+    """
     name = "window_long_enough"
     length_s = metrics.steady_window_s
     if length_s is None:
         return failed(name, f"there was no steady window: {workload.concurrency} requests were never in flight at once")
     tokens = (metrics.out_tps_steady or 0.0) * length_s
-    steps = tokens / workload.concurrency / (metrics.tokens_per_event or 1.0)
+    steps = tokens / workload.concurrency / (metrics.tokens_per_step or 1.0)
     if length_s >= min_window_s and steps >= min_steps:
         return passed(name)
     factor = max(min_window_s / length_s, min_steps / steps if steps else 1.0)
@@ -172,6 +176,19 @@ def _tokens_told(record: RequestRecord) -> str:
     if counted > asked:
         told += ": more than asked for, as when speculation runs past the end of an answer"
     return told
+
+
+def _tokens_of_each_event(records: Sequence[RequestRecord]) -> Check:
+    name = "tokens_of_each_event"
+    assumed = [record for record in records if record.assumed_tokens]
+    if not assumed:
+        return passed(name)
+    first = assumed[0]
+    return unknown(
+        name,
+        f"in {len(assumed)} of {len(records)} answers only the total is told (request {first.index}: "
+        f"{first.completion_tokens} tokens in {len(first.event_ns)} events); the length of the text spread them",
+    )
 
 
 def _late_claim(record: RequestRecord) -> int | None:

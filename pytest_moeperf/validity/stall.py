@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from pytest_moeperf.delivery import arrivals_of
 from pytest_moeperf.model.records import LoadResult
 from pytest_moeperf.model.run import Check
 from pytest_moeperf.validity.result import failed, passed, unknown
@@ -18,17 +19,20 @@ STALL_SHARE = 0.03
 """Of the run's duration: a silence that costs less can't decide anything."""
 STALL_MIN_MS = 50.0
 DECODE_RATIO = 10.0
+LUMP_RATIO = 2.0
+"""Of tokens that come together: their single steps average out."""
 PREFILL_RATIO = 3.0
 
 
 def compile_stall_check(result: LoadResult) -> Check:
     """No silence that this run's own rhythm does not explain.
 
-    A silence is the gap between two neighbouring token events of any stream, while a request is in flight. A decode gap
-    is held against the median gap of the single streams, the usual step. A gap in which requests wait for their first
-    token is held against the other such gaps, scaled with the number that wait, since their prefill is the work. Only a
-    silence that costs at least 3 % of the run (and 50 ms) fails. A run in which every gap is long looks normal here:
-    the run-level trend shows it.
+    A silence is the gap between two neighbouring arrivals of tokens in any stream, while a request is in flight. A
+    decode gap is held against the median time a token of the single streams, the usual step, and against as many steps
+    as the arrival that ends it holds tokens: a stream interval sends them together. A gap in which requests wait for
+    their first token is held against the other such gaps, scaled with the number that wait, since their prefill is the
+    work. Only a silence that costs at least 3 % of the run (and 50 ms) fails. A run in which every gap is long looks
+    normal here: the run-level trend shows it.
     """
     silences = _silences(result)
     if silences is None or len(silences.gap_ms) < 3:
@@ -39,11 +43,12 @@ def compile_stall_check(result: LoadResult) -> Check:
         gap_ms, waiting = float(silences.gap_ms[position]), int(silences.waiting[position])
         if gap_ms < floor_ms:
             break
-        expected_ms = silences.usual_prefill_ms(int(position)) if waiting else silences.usual_decode_ms
-        if expected_ms is None:
-            continue
-        ratio = PREFILL_RATIO if waiting else DECODE_RATIO
-        if gap_ms > ratio * expected_ms and gap_ms - expected_ms > floor_ms:
+        if waiting:
+            expected_ms = silences.usual_prefill_ms(int(position))
+            most_ms = PREFILL_RATIO * (expected_ms or 0.0)
+        else:
+            expected_ms, most_ms = silences.usual_decode(int(position))
+        if expected_ms is not None and gap_ms > most_ms and gap_ms - expected_ms > floor_ms:
             doing = f"{waiting} requests waited for their first token" if waiting else "all were decoding"
             return failed(
                 _NAME,
@@ -61,10 +66,20 @@ class _Silences:
 
     gap_ms: NDArray[np.float64]
     at_s: NDArray[np.float64]
+    tokens: NDArray[np.int64]
+    """Of the arrival that ended the gap."""
     waiting: NDArray[np.int64]
     """Requests that were sent and had no token yet when the gap ended."""
     usual_decode_ms: float | None
+    """A token."""
     run_ms: float
+
+    def usual_decode(self, position: int) -> tuple[float | None, float]:
+        """The time that its tokens usually take, and the most that is no stall."""
+        usual_ms, tokens = self.usual_decode_ms, int(self.tokens[position])
+        if usual_ms is None:
+            return None, 0.0
+        return usual_ms * tokens, usual_ms * max(DECODE_RATIO, LUMP_RATIO * tokens)
 
     def usual_prefill_ms(self, position: int) -> float | None:
         """The usual one of the other prefill gaps, as for the number that waits here; None without others."""
@@ -96,13 +111,16 @@ def _usual(gaps_ms: NDArray[np.float64], weights_ms: NDArray[np.float64]) -> flo
 def _silences(result: LoadResult) -> _Silences | None:
     import numpy as np
 
-    records = [record for record in result.records if record.event_ns]
-    if not records:
+    answers = [(record, arrivals_of(record)) for record in result.records if record.event_ns]
+    if not answers:
         return None
-    sends = np.sort(np.array([record.send_ns for record in records], dtype=np.int64))
-    firsts = np.sort(np.array([record.event_ns[0] for record in records], dtype=np.int64))
-    lasts = np.sort(np.array([record.event_ns[-1] for record in records], dtype=np.int64))
-    ends = np.sort(np.concatenate([np.array(record.event_ns, dtype=np.int64) for record in records]))
+    sends = np.sort(np.array([record.send_ns for record, _ in answers], dtype=np.int64))
+    firsts = np.sort(np.array([arrivals.ns[0] for _, arrivals in answers], dtype=np.int64))
+    lasts = np.sort(np.array([arrivals.ns[-1] for _, arrivals in answers], dtype=np.int64))
+    ends = np.concatenate([arrivals.ns for _, arrivals in answers])
+    order = ends.argsort(kind="stable")
+    ends = ends[order]
+    tokens = np.concatenate([arrivals.tokens for _, arrivals in answers])[order]
     starts = np.concatenate([sends[:1], ends[:-1]])
     begun = np.searchsorted(sends, starts, side="right")
     in_flight = begun - np.searchsorted(lasts, starts, side="right")
@@ -111,11 +129,14 @@ def _silences(result: LoadResult) -> _Silences | None:
     gaps_ms = (ends - starts) / 1e6
     waiting = np.searchsorted(sends, ends, side="left") - np.searchsorted(firsts, ends, side="left")
     # Of each stream, not of all together: between two streams of one step there are only microseconds.
-    steps_ns = np.concatenate([np.diff(np.array(record.event_ns, dtype=np.int64)) for record in records])
+    per_token_ns = np.concatenate(
+        [np.diff(arrivals.ns) / np.maximum(arrivals.tokens[1:], 1) for _, arrivals in answers]
+    )
     return _Silences(
         gap_ms=gaps_ms,
         at_s=(starts - sends[0]) / 1e9,
+        tokens=tokens,
         waiting=waiting,
-        usual_decode_ms=float(np.median(steps_ns)) / 1e6 if len(steps_ns) else None,
+        usual_decode_ms=float(np.median(per_token_ns)) / 1e6 if len(per_token_ns) else None,
         run_ms=float(ends[-1] - sends[0]) / 1e6,
     )

@@ -22,6 +22,7 @@ NAMES = [
     "no_in_band_errors",
     "streams_complete",
     "tokens_as_requested",
+    "tokens_of_each_event",
     "finish_reason_length",
     "prompt_tokens_as_sent",
     "cached_tokens_as_declared",

@@ -104,9 +104,9 @@ def unshown(answers: Sequence[tuple[RequestRecord, Arrivals]]) -> dict[str, str]
     if len(held) > _MOST_HELD_BACK * len(several) or doubled > len(several) / 2:
         record, arrivals = (held or several)[len(held or several) // 2]
         why = (
-            f"{max(len(held), doubled)} of {len(answers)} answers did not begin with one token: request {record.index} "
-            f"got {arrivals.tokens[0]} of its {arrivals.tokens.sum()} together, "
-            f"{(arrivals.ns[0] - record.send_ns) / 1e6:.0f} ms after it was sent. Something between server and client "
+            f"{max(len(held), doubled)} of {len(answers)} answers began with several tokens at once (request "
+            f"{record.index}: {arrivals.tokens[0]} of its {arrivals.tokens.sum()} came together, "
+            f"{(arrivals.ns[0] - record.send_ns) / 1e6:.0f} ms after it was sent). Something between server and client "
             "collects them (a proxy that buffers, a gateway), so when each was generated is not shown; switch its "
             "buffering off (nginx: proxy_buffering off), or measure the server itself"
         )

@@ -5,11 +5,12 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any
 
 from pytest_moeperf.asking import Answer
+from pytest_moeperf.bench.late_delivery import mean_ms, without_late_delivery
 from pytest_moeperf.bench.limits import ceiling_check, ceiling_for
 from pytest_moeperf.bench.listener import Listener
 from pytest_moeperf.bench.place import Code, Place
@@ -78,6 +79,8 @@ class LiveServer:
     """What this launch started from."""
     launch_checks: tuple[Check, ...] = ()
     """Of the launch as a whole; they count for each of its runs."""
+    _one_token_ms: dict[str, float | None] = field(default_factory=dict)
+    """Of each cell that had to be asked: how long answers of one token take."""
 
     def measure(self, cell: Cell, *, runs: int) -> Sequence[Run]:
         """See ``model.bench.Launched``."""
@@ -122,7 +125,11 @@ class LiveServer:
         if self.vitals.look(doing=_doing(cell)):
             # What else failed is its consequence.
             return self._run(cell, index, run_id=run_id, result=result, checks=(self._process_check(),), info=info)
-        metrics = self._metrics(cell, result)
+        metrics = without_late_delivery(
+            self._metrics(cell, result),
+            cell.workload,
+            lambda short: self._first_token_ms(replace(cell, workload=short)),
+        )
         evidence = self._evidence(info, metrics_text)
         ceiling = ceiling_for(self.place, info, cell.workload)
         checks = (
@@ -139,6 +146,7 @@ class LiveServer:
         )
         return replace(
             self._run(cell, index, run_id=run_id, result=result, checks=checks, info=info, evidence=evidence),
+            metrics=metrics,
             telemetry=telemetry,
             ceiling_tok_s=ceiling.tok_s,
         )
@@ -171,6 +179,11 @@ class LiveServer:
             if not self.vitals.look(doing=_doing(cell)):
                 raise
         return None
+
+    def _first_token_ms(self, cell: Cell) -> float | None:
+        if cell.key not in self._one_token_ms:
+            self._one_token_ms[cell.key] = mean_ms(self._drive(cell, 0, f"{self.launch.id}/{cell.workload.key}"))
+        return self._one_token_ms[cell.key]
 
     def _metrics(self, cell: Cell, result: LoadResult) -> Metrics:
         return compute_metrics(result, cell.workload, slo=self.rules.slo_ms.get(cell.key, ()))

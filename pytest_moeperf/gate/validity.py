@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from pytest_moeperf.model.bounds import Bound
@@ -42,17 +42,17 @@ def sort_runs(runs: Sequence[Run], *, bounds: Sequence[Bound], launch: Launch, w
     if lasting or len(valid) < (wanted + 1) // 2:
         nothing = f"{arm} launch {launch.id} gave {len(valid)} valid runs of {wanted} wanted"
         return Sorted(valid=valid, problems=told or (nothing,))
-    problems = tuple(problem for run in valid for problem in _untrusted(run, bounds, arm))
+    problems = tuple(_untrusted(valid, bounds, f"{arm} launch {launch.id}"))
     return Sorted(valid=valid, problems=problems, odd=told)
 
 
-def _untrusted(run: Run, bounds: Sequence[Bound], arm: str) -> list[str]:
-    problems = []
+def _untrusted(runs: Sequence[Run], bounds: Sequence[Bound], of: str) -> Iterator[str]:
     for bound in bounds:
-        value = run.metrics.value(bound)
-        if value is None:
-            why = run.metrics.undefined.get(bound.metric, "too few requests or tokens for this metric")
-            problems.append(f"{bound.label} is not defined for {arm} run {run.id}: {why}")
-        elif not usable(value):
-            problems.append(f"{bound.label} of {arm} run {run.id} is {value:g}, which no server can have")
-    return problems
+        values = [run.metrics.value(bound) for run in runs]
+        missing = [run for run, value in zip(runs, values, strict=True) if value is None]
+        if missing:
+            why = missing[0].metrics.undefined.get(bound.metric, "too few requests or tokens for this metric")
+            yield f"{bound.label} is not defined in {len(missing)} of {len(runs)} runs of {of}: {why}"
+        odd = [value for value in values if value is not None and not usable(value)]
+        if odd:
+            yield f"{bound.label} is {odd[0]:g} in {len(odd)} of {len(runs)} runs of {of}, which no server can have"

@@ -24,6 +24,8 @@ MAX_USER_DELAY_OF_TPOT = 0.10
 """Without kernel stamps every delay of the client is an error of a time."""
 MAX_KERNEL_DELAY_OF_TPOT = 0.50
 """With them only the earlier events of a read that holds several are wrong, by less than this delay."""
+MAX_KERNEL_DELAY_OF_ANSWER = 0.05
+"""Where the answers came in so few pieces that nothing but their end is believed anyway."""
 MAX_CLOCK_STEP_MS = 1.0
 MAX_ACCIDENTAL_CACHE_SHARE = 0.005
 """Of the prompt tokens. A small vocabulary can't give each prompt a first token of its own; a cache may share it."""
@@ -280,6 +282,9 @@ def _client_not_bottleneck(result: LoadResult, metrics: Metrics) -> Check:
     delay_ms, stall_ms = client.stamp_delay_ms_p99, client.loop_stall_ms_max
     # Events that the server itself sends together have one time; only a late reader makes them lose theirs.
     most_ms = max(1.0, MAX_KERNEL_DELAY_OF_TPOT * tpot_ms)
+    if "tpot" in metrics.undefined:
+        # Answers were held back before they reached this host; so little more or less is not what hides their rhythm.
+        most_ms = max(most_ms, MAX_KERNEL_DELAY_OF_ANSWER * (metrics.e2el_ms.mean or 0.0))
     if coalesced > MAX_COALESCED_SHARE and delay_ms is not None and delay_ms > most_ms:
         return failed(
             name,

@@ -10,11 +10,12 @@ import pytest
 
 from pytest_moeperf import gate
 from pytest_moeperf.gate.story import tell_stories
+from pytest_moeperf.gate.validity import sort_runs
 from pytest_moeperf.model.baseline import Baseline, BaselineMatch, StoredRun
 from pytest_moeperf.model.bench import CellPlan
 from pytest_moeperf.model.bounds import Bound
 from pytest_moeperf.model.records import ClientReport
-from pytest_moeperf.model.run import CANDIDATE, REFERENCE, Check, Evidence, Fingerprint, Launch, Run
+from pytest_moeperf.model.run import CANDIDATE, REFERENCE, Check, Distribution, Evidence, Fingerprint, Launch, Run
 from pytest_moeperf.model.settings import GateSettings
 from pytest_moeperf.model.verdict import BoundResult, Decision, Interval, Verdict
 from pytest_moeperf.model.workload import Cell, Workload
@@ -606,3 +607,17 @@ def test_what_the_arms_differ_by_is_no_noise_of_launches() -> None:
         state = gate.add_launch(state, launch=launch, runs=runs)
     decision = decided(gate.conclude(state, "The budget is used up."))
     assert any("those of one launch differ by 5 %" in step for step in decision.next_steps), decision.next_steps
+
+
+def test_a_value_that_is_not_defined_says_why() -> None:
+    tpot = Bound(metric="tpot")
+    plan = plan_of(THROUGHPUT, tpot)
+    launch = Launch(id="L0", session="now")
+    run = run_of(0.0, launch, plan)
+    for undefined, why in (({}, "too few requests or tokens for this metric"), ({"tpot": "held back"}, "held back")):
+        metrics = replace(run.metrics, tpot_ms=Distribution(n=0), undefined=undefined)
+        runs = [replace(run, metrics=metrics), replace(run, id="L0/1", metrics=metrics)]
+        assert sort_runs(runs, bounds=[tpot], launch=launch, wanted=2).problems == (
+            f"TPOT is not defined in 2 of 2 runs of candidate launch L0: {why}",
+        )
+        assert sort_runs(runs, bounds=[THROUGHPUT], launch=launch, wanted=2).problems == ()

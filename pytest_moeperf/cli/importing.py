@@ -16,7 +16,7 @@ from pytest_moeperf.model.workload import ENGINES
 if TYPE_CHECKING:
     from pytest_moeperf.baselines.importers import Missing
 
-FORMATS = ("sglang-json", "bench-text", "vllm-json", "aiperf-json", "table-toml", "table-csv")
+FORMATS = ("sglang-json", "sglang-one-batch-json", "bench-text", "vllm-json", "aiperf-json", "table-toml", "table-csv")
 """Those of ``baselines.importers``, which is too heavy for a help text."""
 
 _WORKLOAD = {
@@ -33,7 +33,8 @@ def add(commands: Commands) -> None:
         "import",
         run=run,
         summary="take results of other tools as baselines",
-        description="Take results of sglang.bench_serving, vLLM, AIPerf, or a table that somebody wrote down, as "
+        description="Take results of sglang.bench_serving or bench_one_batch_server, vLLM, AIPerf, or a table that "
+        "somebody wrote down, as "
         "baselines. Nothing is invented: what a file doesn't say stays unknown and is listed. An imported "
         "baseline shows where one stood, and is INCOMPARABLE to a new run wherever a blocking field is unknown.",
         example="moeperf import results.jsonl --backend=flashinfer_cutlass\nmoeperf import sweep.toml --dry-run",

@@ -345,6 +345,70 @@ def test_vllm_bench_json(tmp_path: Path) -> None:
         import_results(write(tmp_path, "x.json", vllm_result(failed=3)), at=AT, backend="cutlass")
 
 
+def test_a_list_of_results_as_a_vllm_sweep_writes_it(tmp_path: Path) -> None:
+    """Its runs are runs of one cell, its servers' parameters tell cells apart, and its warm-up is no result."""
+    sweep = [
+        vllm_result(run_number=-1, max_num_seqs=32, output_throughput=10.0),
+        vllm_result(run_number=0, max_num_seqs=32, output_throughput=60.0),
+        vllm_result(run_number=1, max_num_seqs=32, output_throughput=61.0),
+        vllm_result(run_number=0, max_num_seqs=64, output_throughput=70.0),
+        vllm_result(run_number=0, max_num_seqs=64, max_concurrency=20, output_throughput=90.0),
+    ]
+    result = import_results(write(tmp_path, "vs.json", json.dumps(sweep)), at=AT, backend="cutlass")
+    assert result.format == "vllm-json"
+    assert [
+        (
+            baseline.cell.workload.concurrency,
+            baseline.fingerprint.server["max_num_seqs"],
+            [run.values["throughput"] for run in baseline.runs],
+        )
+        for baseline in result.baselines
+    ] == [(10, 32, [60.0, 61.0]), (10, 64, [70.0]), (20, 64, [90.0])]
+    with pytest.raises(BaselineError, match=r"\[1\]: is no JSON object"):
+        import_results(write(tmp_path, "x.json", json.dumps([vllm_result(), 3])), at=AT, backend="cutlass")
+
+
+def one_batch(**changes: Any) -> dict[str, Any]:
+    return {
+        "run_name": "default",
+        "batch_size": 64,
+        "input_len": 512,
+        "output_len": 128,
+        "latency": 10.24,
+        "input_throughput": 20000.0,
+        "output_throughput": 1011.36,
+        "overall_throughput": 4000.0,
+        "last_ttft": 2.14,
+        "last_gen_throughput": 812.0,
+        "acc_length": -1,
+        "cache_hit_rate": None,
+        **changes,
+    }
+
+
+def test_bench_one_batch_server_is_no_bench_serving(tmp_path: Path) -> None:
+    """Batches of two sizes are two cells, and tokens over the time of decoding alone are no throughput."""
+    rows = [one_batch(), one_batch(batch_size=1, latency=1.28, output_throughput=112.0), one_batch(cache_hit_rate=0.5)]
+    lines = "\n".join(map(json.dumps, rows))
+    result = import_results(write(tmp_path, "ob.jsonl", lines), at=AT, backend="triton", model="m")
+    assert result.format == "sglang-one-batch-json"
+    assert [(baseline.cell.workload, len(baseline.runs)) for baseline in result.baselines] == [
+        (Workload(concurrency=size, input_len=512, output_len=128, num_prompts=size, dataset=""), 1)
+        for size in (64, 1, 64)
+    ]
+    assert [baseline.runs[0].values for baseline in result.baselines] == [
+        {"throughput": pytest.approx(value)} for value in (800.0, 100.0, 800.0)
+    ]
+    assert missing(result)["ttft"] == "only the batch's last first token is in the file"
+    with pytest.raises(UsageProblem, match=r"says concurrency = 1, and 64 was stated"):
+        import_results(
+            write(tmp_path, "ob.jsonl", lines), at=AT, backend="triton", model="m", workload={"concurrency": 64}
+        )
+    bad = write(tmp_path, "bad.jsonl", "\n".join(map(json.dumps, [one_batch(latency=0.0), one_batch()])))
+    with pytest.raises(BaselineError, match=r"line 1: has no batch_size, output_len and latency"):
+        import_results(bad, at=AT, backend="triton")
+
+
 def test_a_backend_that_nobody_named_has_to_be_stated(tmp_path: Path) -> None:
     path = write(tmp_path, "v.json", vllm_result())
     with pytest.raises(UsageProblem) as caught:
@@ -534,7 +598,7 @@ def test_a_table_in_csv(tmp_path: Path) -> None:
         ),
         ("a.csv", "concurrency,throughput\n1\n", ": line 2: has another number of fields than the first line"),
         ("a.csv", "concurrency,throughput\n", ": has no rows\n  allowed: a row of names, then one row a run"),
-        ("a.json", "{}", ": is in no form that is known\n  allowed: sglang-json, bench-text, "),
+        ("a.json", "{}", ": is in no form that is known\n  allowed: sglang-json, sglang-one-batch-json, bench-text, "),
         ("a.jsonl", '{"output_throughput": 1}\n{"outp', ": line 2: is no JSON (Unterminated string"),
         ("a.toml", "[[cells]]\nconcurrency = 1\ntpot = -4", ": cells[0]: tpot = -4 is not a measurement"),
     ],
@@ -550,5 +614,8 @@ def test_files_and_forms_that_do_not_exist(tmp_path: Path) -> None:
     with pytest.raises(UsageProblem, match="can't be read: No such file or directory"):
         import_results(tmp_path / "none.json", at=AT)
     path = write(tmp_path, "v.json", vllm_result())
-    with pytest.raises(UsageProblem, match="--format: 'xml' is not a known form\n  allowed: sglang-json, bench-text"):
+    with pytest.raises(
+        UsageProblem,
+        match="--format: 'xml' is not a known form\n  allowed: sglang-json, sglang-one-batch-json, bench-text",
+    ):
         import_results(path, at=AT, file_format="xml")

@@ -12,6 +12,8 @@ from pathlib import Path
 
 from pytest_moeperf.baselines.importers.aiperf import read_aiperf_json
 from pytest_moeperf.baselines.importers.assemble import ImportResult, Missing, Stated, assemble
+from pytest_moeperf.baselines.importers.one_batch import KEYS as ONE_BATCH_KEYS
+from pytest_moeperf.baselines.importers.one_batch import read_one_batch_json
 from pytest_moeperf.baselines.importers.record import Record
 from pytest_moeperf.baselines.importers.serving import read_sglang_json, read_text, read_vllm_json
 from pytest_moeperf.baselines.importers.table import read_csv, read_toml
@@ -22,6 +24,7 @@ __all__ = ["FORMATS", "ImportResult", "Missing", "import_results"]
 
 _READERS: dict[str, Callable[..., list[Record]]] = {
     "sglang-json": read_sglang_json,
+    "sglang-one-batch-json": read_one_batch_json,
     "bench-text": read_text,
     "vllm-json": read_vllm_json,
     "aiperf-json": read_aiperf_json,
@@ -79,6 +82,8 @@ def _recognise(text: str, *, path: Path) -> str:
     first = _first_object(text)
     if "aiperf_version" in first or "input_config" in first or isinstance(first.get("time_to_first_token"), dict):
         return "aiperf-json"
+    if first.keys() >= ONE_BATCH_KEYS:
+        return "sglang-one-batch-json"
     if "output_throughput" in first:
         return "vllm-json" if "model_id" in first else "sglang-json"
     if "Output token throughput (tok/s):" in text:
@@ -97,4 +102,6 @@ def _first_object(text: str) -> dict[str, object]:
         found, _ = json.JSONDecoder().raw_decode(start)
     except json.JSONDecodeError:
         return {}
+    if isinstance(found, list) and found:
+        found = found[0]
     return found if isinstance(found, dict) else {}

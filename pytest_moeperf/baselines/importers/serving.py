@@ -24,25 +24,42 @@ from pytest_moeperf.model.run import Plain
 _TOKEN_GAP_CLIENTS = frozenset({"sglang", "sglang-native"})
 """Their ITL is a gap divided by its new tokens; every other client's is the gap between chunks, which is no ITL."""
 _FIXED_LENGTHS = frozenset({"random", "random-ids"})
+_SWEEP_WARM_UP = -1
+"""Run number of a sweep's warm-up."""
+_VLLM_RESULTS = re.compile(
+    r"(date|endpoint_type|backend|label|model_id|tokenizer_id|dataset_name|seed|num_prompts|request_rate|burstiness"
+    r"|max_concurrency|duration|completed|failed|run_number|rtfx)$"
+    r"|(mean|median|std|p[\d.]+|total|max_output|max_concurrent|spec_decode)_|.*(throughput|goodput|_lens)"
+)
+"""What ``vllm bench serve`` writes itself."""
 
 
 def read_sglang_json(text: str, *, path: str) -> list[Record]:
-    """JSON lines, one run each."""
-    return [_sglang_record(found, where=where, path=path) for where, found in _json_objects(text, path=path)]
+    """JSON lines, one run each; or a list of runs."""
+    return [_sglang_record(found, where=where, path=path) for where, found in json_objects(text, path=path)]
 
 
 def read_vllm_json(text: str, *, path: str) -> list[Record]:
-    """One JSON object, or a line each (``--append-result``)."""
-    return [_vllm_record(found, where=where, path=path) for where, found in _json_objects(text, path=path)]
+    """One JSON object, a line each (``--append-result``), or a list of them (``vllm bench sweep serve``)."""
+    return [
+        _vllm_record(found, where=where, path=path)
+        for where, found in json_objects(text, path=path)
+        if found.get("run_number") != _SWEEP_WARM_UP
+    ]
 
 
-def _json_objects(text: str, *, path: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
+def json_objects(text: str, *, path: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """Each result of a file and its place: one object, a list of them, or one a line."""
     try:
         whole_file = json.loads(text)
     except json.JSONDecodeError:
         lines = [(n, line) for n, line in enumerate(text.splitlines(), 1) if line.strip()]
     else:
-        yield "", _object(whole_file, where="", path=path)
+        if isinstance(whole_file, list):
+            for index, found in enumerate(whole_file):
+                yield f"[{index}]", _object(found, where=f"[{index}]", path=path)
+        else:
+            yield "", _object(whole_file, where="", path=path)
         return
     for n, line in lines:
         try:
@@ -122,6 +139,7 @@ def _vllm_record(source: Mapping[str, Any], *, where: str, path: str) -> Record:
         doubts=doubts,
         engine="attached",
         model=str(source.get("model_id") or ""),
+        groups={"server": swept} if (swept := _swept(source)) else {},
         started_at=_vllm_date(source.get("date")),
         duration_s=number(source.get("duration")),
         completed=completed,
@@ -154,6 +172,18 @@ def _common_workload(source: Mapping[str, Any], *, completed: int | None) -> tup
     if source.get("dataset_name"):
         workload["dataset"] = str(source["dataset_name"])
     return workload, doubts
+
+
+def _swept(source: Mapping[str, Any]) -> dict[str, Plain]:
+    """What a sweep set for this run: it writes its parameters beside the results, under their own names. Runs of other
+    parameters are other servers."""
+    if "run_number" not in source:
+        return {}
+    return {
+        name: value
+        for name, value in source.items()
+        if not _VLLM_RESULTS.match(name) and isinstance(value, str | int | float | bool)
+    }
 
 
 def _vllm_date(text: object) -> str:

@@ -231,7 +231,9 @@ def _only_payload(data: bytes) -> bytes | None:
     length = len(data)
     head = _heads.get(length)
     if head is None:
-        digits = next(digits for digits in range(1, 9) if len(f"{length - digits - 4:x}") == digits)
+        digits = next((digits for digits in range(1, 9) if len(f"{length - digits - 4:x}") == digits), 0)
+        if not digits:  # 21, 262, 4103 bytes: one chunk is never that long
+            return None
         head = _heads[length] = b"%x\r\ndata: " % max(0, length - digits - 4)
     payload = data[len(head) : -4]
     if data[: len(head)] != head or data[-4:] != b"\n\n\r\n" or _LF in payload or _CR in payload:

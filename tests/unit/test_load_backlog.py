@@ -117,3 +117,15 @@ def test_done_before_the_end_of_the_body_is_an_error() -> None:
     backlog.ended(one)
     backlog.finish(lambda: None)
     assert backlog.records[0].error == "protocol: [DONE] came before the end of the body"
+
+
+@pytest.mark.parametrize("length", [21, 262, 4103])
+def test_a_read_of_a_length_that_no_chunk_has(length: int) -> None:
+    """A chunk of 15 bytes takes 20 with what is around it, one of 16 takes 22; two reads that came as one may take 21."""
+    reply = Reply("sglang")
+    reply.feed(0, HEAD)
+    reply.feed(1, event(1))
+    rest = event(2) + event(3) + b"".join(event(count) for count in range(4, 16))
+    reply.feed(2, rest[:length])
+    reply.feed(3, rest[length:])
+    assert (reply.error, sum(reply.event_tokens)) == (None, 15)

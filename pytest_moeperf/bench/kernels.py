@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import tempfile
 import time
-from dataclasses import replace
 from pathlib import Path
 
-from pytest_moeperf.bench.sanity import FIXED_PROMPTS
 from pytest_moeperf.engines.control import Control
 from pytest_moeperf.evidence import kernel_names, trace_files
 from pytest_moeperf.load.driver import drive
 from pytest_moeperf.load.prompts import make_prompts
+from pytest_moeperf.model.workload import Workload
 
 STEPS = 5
+WORKLOAD = Workload(concurrency=2, input_len=48, output_len=16, num_prompts=4, seed=1)
 WRITE_TIMEOUT_S = 120.0
 """For the server to write its traces: a real one holds every operator of every layer."""
 _POLL_S = 0.2
@@ -31,11 +31,10 @@ def executed_kernels(
         order = {"output_dir": name, "num_steps": STEPS, "activities": ["CPU", "GPU"]}
         if not control.post("/start_profile", order).good:
             return ()
-        workload = replace(FIXED_PROMPTS, num_prompts=4)
         drive(
             url=control.url,
-            workload=workload,
-            prompts=make_prompts(workload, run_key="profile"),
+            workload=WORKLOAD,
+            prompts=make_prompts(WORKLOAD, run_key="profile"),
             protocol=protocol,
             api_key=control.api_key,
             model=model,

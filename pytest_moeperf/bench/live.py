@@ -97,6 +97,10 @@ class LiveServer:
     def control(self) -> Control:
         return Control(url=self.url, api_key=self.api_key)
 
+    def flush_cache(self) -> Answer:
+        """Ask the server to forget every prefix that it has seen."""
+        return self.control.post(f"/flush_cache?timeout={FLUSH_TIMEOUT_S:.0f}", timeout_s=FLUSH_TIMEOUT_S + 5)
+
     def _counters(self) -> tuple[dict[str, Any], str | None, Answer]:
         metrics = self.control.get_text("/metrics")
         metrics_text = metrics.text if metrics.good else None
@@ -113,7 +117,7 @@ class LiveServer:
         started_at = datetime.now(UTC).isoformat(timespec="milliseconds")
         if self.vitals.trouble:
             return self._run(cell, index, run_id=run_id, result=_nothing(started_at), checks=(self._process_check(),))
-        flushed = self.control.post(f"/flush_cache?timeout={FLUSH_TIMEOUT_S:.0f}", timeout_s=FLUSH_TIMEOUT_S + 5)
+        flushed = self.flush_cache()
         before, _, _ = self._counters()
         with self._sampler() as sampler:
             result = self._drive(cell, index, run_id)

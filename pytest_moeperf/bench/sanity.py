@@ -1,70 +1,95 @@
-"""Does a backend still say what the reference says? A kernel that computes the wrong thing may be very fast."""
+"""What a launch says to fixed prompts: a wrong kernel may be a very fast one. `agreement` compares."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 
+from pytest_moeperf.bench.agreement import Answers, Retold
 from pytest_moeperf.load.driver import drive
 from pytest_moeperf.load.prompts import make_prompts
-from pytest_moeperf.model.run import Check
+from pytest_moeperf.model.records import RequestRecord
 from pytest_moeperf.model.workload import Workload
 
-NAME = "output_sanity"
-FIXED_PROMPTS = Workload(concurrency=2, input_len=48, output_len=16, num_prompts=16, seed=1)
+CONCURRENCY = 32
+CONTEXT_LENGTHS = (8, 16, 24, 48)
+LONG = Workload(concurrency=CONCURRENCY, input_len=CONTEXT_LENGTHS[-1], output_len=64, num_prompts=32, seed=1)
+"""Answered at length: what decoding gives."""
+SHORT = replace(LONG, output_len=1, num_prompts=96)
+"""Further prompts, for their first token alone: what the prefill gives."""
+RETOLD_EACH = 2
+FIRST_DEPTH = 4
+"""Tokens of an answer that are sent back with its prompt, at least."""
 TIMEOUT_S = 300.0
-MIN_FIRST_TOKENS = 0.6
-"""Share of prompts whose first token agrees. It comes from the prefill alone, before small differences of rounding have
-been fed back; two correct kernels of one model agree on nearly all."""
-MIN_PREFIX = 0.25
-"""Mean share of the output before the first difference."""
-
-Outputs = tuple[Sequence[object], ...]
-"""Of each fixed prompt: token ids, or characters where the server gives text alone."""
 
 
-def greedy_outputs(*, url: str, protocol: str, api_key: str | None, model: str) -> Outputs | None:
-    """What the server answers to the fixed prompts at temperature 0; None if a request failed."""
-    prompts = make_prompts(FIXED_PROMPTS, run_key="sanity")
-    result = drive(
-        url=url,
-        workload=FIXED_PROMPTS,
-        prompts=prompts,
-        protocol=protocol,
-        api_key=api_key,
-        model=model,
-        timeout_s=TIMEOUT_S,
-        workers=0,
-        keep_output=True,
-    )
-    records = sorted(result.records, key=lambda record: record.index)
-    if len(records) != len(prompts) or not all(record.ok for record in records):
+def greedy_answers(
+    *, url: str, protocol: str, api_key: str | None, model: str, forget: Callable[[], object]
+) -> Answers | None:
+    """What the server answers at temperature 0; None if a request failed.
+
+    About 2 200 tokens and 6 700 prompt tokens: 64 decode steps of 32 streams, and 160 requests for one token.
+
+    :param forget: empties the server's prefix cache. What it keeps of an answer was written by decoding, which is what
+        the second pass has to be independent of.
+    """
+
+    def ask(workload: Workload, prompts: Sequence[Sequence[int]]) -> list[Sequence[object]] | None:
+        result = drive(
+            url=url,
+            workload=replace(workload, num_prompts=len(prompts)),
+            prompts=prompts,
+            protocol=protocol,
+            api_key=api_key,
+            model=model,
+            timeout_s=TIMEOUT_S,
+            workers=0,
+            keep_output=True,
+        )
+        records = sorted(result.records, key=lambda record: record.index)
+        return [_said(record) for record in records] if _answered(records, len(prompts)) else None
+
+    contexts = fixed_contexts()
+    long = ask(LONG, contexts[: LONG.num_prompts])
+    if long is None:
         return None
-    return tuple(record.output_ids or tuple(record.output_text or "") for record in records)
-
-
-def compare_outputs(reference: Outputs | None, candidate: Outputs | None) -> Check:
-    """:return: ``unknown`` where one side is missing."""
-    if candidate is None:
-        return Check(name=NAME, status="fail", message="the fixed prompts were not all answered")
-    if reference is None:
-        return Check(name=NAME, status="unknown", message="there is no reference output to compare with")
-    pairs = list(zip(reference, candidate, strict=True))
-    first = sum(bool(ours) and bool(theirs) and ours[0] == theirs[0] for theirs, ours in pairs) / len(pairs)
-    prefix = sum(_common(theirs, ours) / max(len(theirs), 1) for theirs, ours in pairs) / len(pairs)
-    figures = (
-        f"first token equal in {first:.0%} of {len(pairs)} fixed prompts, "
-        f"{prefix:.0%} of the greedy output equal before the first difference"
+    forget()
+    ids = [[token for token in answer if isinstance(token, int)] for answer in long]
+    gives_ids = all(len(known) == LONG.output_len for known in ids)
+    places = retold_places() if gives_ids else []
+    again = [contexts[prompt] + ids[prompt][:depth] for prompt, depth in places]
+    short = ask(SHORT, contexts[LONG.num_prompts :] + again)
+    if short is None:
+        return None
+    tokens = [answer[0] if answer else None for answer in short]
+    retold = zip(places, tokens[SHORT.num_prompts :], strict=True)
+    return Answers(
+        first=(*(answer[0] for answer in ids if gives_ids), *tokens[: SHORT.num_prompts]),
+        long=tuple(tuple(answer) for answer in ids) if gives_ids else (),
+        retold=tuple(
+            Retold(depth=depth, decoded=ids[prompt][depth], prefilled=token) for (prompt, depth), token in retold
+        ),
     )
-    if first < MIN_FIRST_TOKENS or prefix < MIN_PREFIX:
-        wanted = f"at least {MIN_FIRST_TOKENS:.0%} and {MIN_PREFIX:.0%} were expected of the same model"
-        return Check(name=NAME, status="fail", message=f"{figures}; {wanted}")
-    return Check(name=NAME, status="pass", message=figures)
 
 
-def _common(one: Sequence[object], other: Sequence[object]) -> int:
-    length = 0
-    for ours, theirs in zip(one, other, strict=False):
-        if ours != theirs:
-            break
-        length += 1
-    return length
+def fixed_contexts() -> list[list[int]]:
+    """The prompts of both passes, of several lengths: what goes wrong beyond a position shows in the longer ones."""
+    whole = replace(LONG, num_prompts=LONG.num_prompts + SHORT.num_prompts)
+    prompts = make_prompts(whole, run_key="sanity")
+    return [prompt[: CONTEXT_LENGTHS[index % len(CONTEXT_LENGTHS)]] for index, prompt in enumerate(prompts)]
+
+
+def retold_places() -> list[tuple[int, int]]:
+    """(prompt, tokens of its answer that are sent back with it): each prompt early and late, all depths alike."""
+    count = LONG.num_prompts * RETOLD_EACH
+    span = LONG.output_len - FIRST_DEPTH
+    return [(place % LONG.num_prompts, FIRST_DEPTH + place * span // count) for place in range(count)]
+
+
+def _answered(records: Sequence[RequestRecord], count: int) -> bool:
+    return len(records) == count and all(record.ok for record in records)
+
+
+def _said(record: RequestRecord) -> Sequence[object]:
+    """Token ids; the whole text as one where the server gives text alone."""
+    return record.output_ids or ((record.output_text,) if record.output_text else ())

@@ -11,12 +11,13 @@ from datetime import UTC, datetime
 from functools import partial
 
 from pytest_moeperf.baselines.store import BaselineStore
+from pytest_moeperf.bench.agreement import Answers, compare_answers
 from pytest_moeperf.bench.kernels import executed_kernels
 from pytest_moeperf.bench.listener import Listener
 from pytest_moeperf.bench.live import LiveServer, MeasuringRules
 from pytest_moeperf.bench.nodes import over_nodes
 from pytest_moeperf.bench.place import Place, place_of
-from pytest_moeperf.bench.sanity import Outputs, compare_outputs, greedy_outputs
+from pytest_moeperf.bench.sanity import greedy_answers
 from pytest_moeperf.bench.vitals import Vitals
 from pytest_moeperf.bench.warmup import WARM_UP_RUNS
 from pytest_moeperf.engines.attached import probe
@@ -74,7 +75,7 @@ class ServerBench:
         self._count = 0
         self._held = ExitStack()
         self._live: LiveServer | None = None
-        self._reference_outputs: Outputs | None = None
+        self._reference_answers: Answers | None = None
         self._places: dict[str, Place] = {}
         self._launches_took_s: list[float] = []
 
@@ -103,11 +104,18 @@ class ServerBench:
             yield replace(live, launch_checks=(self._sanity(arm, live),)) if self.can_launch_reference else live
 
     def _sanity(self, arm: str, live: LiveServer) -> Check:
-        """A candidate's greedy output against that of the last reference launch."""
-        outputs = greedy_outputs(url=live.url, protocol=live.protocol, api_key=live.api_key, model=live.served_model)
+        """A launch's greedy output against that of the last reference launch."""
+        answers = greedy_answers(
+            url=live.url,
+            protocol=live.protocol,
+            api_key=live.api_key,
+            model=live.served_model,
+            forget=live.flush_cache,
+        )
         if arm == REFERENCE:
-            self._reference_outputs = outputs
-        return compare_outputs(self._reference_outputs, outputs)
+            before, self._reference_answers = self._reference_answers or answers, answers
+            return compare_answers(before, answers)
+        return compare_answers(self._reference_answers, answers)
 
     def live(self) -> LiveServer:
         """The candidate's shared server, started if it isn't up.

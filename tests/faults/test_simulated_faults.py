@@ -10,13 +10,17 @@ import socket
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 from simulated_process import Answer, Process, serving, started
 
+from pytest_moeperf.bench.agreement import Answers, compare_answers
+from pytest_moeperf.bench.sanity import greedy_answers
 from pytest_moeperf.engines.simulated.faults import FAULTS
+from pytest_moeperf.load.events import SGLANG
 
 TOKENS = 6
 
@@ -281,6 +285,51 @@ def test_wrong_text(server: Process) -> None:
     set_fault(server, "wrong_text@2")
     assert server.post("/generate", body).json["output_ids"] == right
     assert server.post("/generate", body).json["output_ids"] != right
+
+
+def test_an_answer_can_be_continued_from_any_point(server: Process) -> None:
+    def answer(prompt: list[int], tokens: int) -> list[int]:
+        body = {"input_ids": prompt, "sampling_params": {"max_new_tokens": tokens, "ignore_eos": True}}
+        ids: list[int] = server.post("/generate", body).json["output_ids"]
+        return ids
+
+    whole = answer([3, 1, 4], 16)
+    assert [answer([3, 1, 4, *whole[:depth]], 1) for depth in (4, 9, 15)] == [[whole[depth]] for depth in (4, 9, 15)]
+
+
+def test_garbage_after_some_tokens(server: Process) -> None:
+    body = {"input_ids": [3, 1, 4], "sampling_params": {"max_new_tokens": 8, "ignore_eos": True}}
+    right = server.post("/generate", body).json["output_ids"]
+    set_fault(server, "garbage_after=5")
+    wrong = server.post("/generate", body).json["output_ids"]
+    assert wrong[:5] == right[:5]
+    assert all(ours != theirs for ours, theirs in zip(wrong[5:], right[5:], strict=True))
+    assert last_event(server.post("/generate", {**body, "stream": True}))["output_ids"] == wrong
+
+
+@pytest.mark.parametrize(
+    ("fault", "status", "said"),
+    [
+        ("", "pass", "128 of 128 first tokens are the reference's, 64 of 64 later ones"),
+        ("wrong_text@40%", "fail", "the first token differs from the reference's for "),
+        (
+            "garbage_after=48",
+            "fail",
+            "17 of 64 tokens that it decoded (the first after 48 tokens) are not what it says",
+        ),
+    ],
+)
+def test_the_output_check_on_a_server(server: Process, fault: str, status: str, said: str) -> None:
+    def answers() -> Answers | None:
+        forget = partial(server.post, "/flush_cache")
+        url = f"http://127.0.0.1:{server.port}"
+        return greedy_answers(url=url, protocol=SGLANG, api_key=None, model="m", forget=forget)
+
+    reference = answers()
+    if fault:
+        set_fault(server, fault)
+    check = compare_answers(reference, answers())
+    assert (check.status, said in check.message) == (status, True), check.message
 
 
 def test_drip_sends_one_byte_at_a_time(server: Process) -> None:

@@ -56,6 +56,8 @@ class Request:
     arrival_s: float
     ring_start: int = 0
     """Where its answer starts in the token ring."""
+    garbage_after: int | None = None
+    """Tokens after which the answer is garbage (a fault)."""
     cached_tokens: int = 0
     """Prompt tokens that cost nothing."""
     end_after: int | None = None

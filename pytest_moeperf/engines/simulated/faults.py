@@ -94,6 +94,9 @@ FAULTS: Mapping[str, FaultKind] = {
     ),
     "retract": FaultKind(scope="request", text="reports a retraction (the cache of keys and values was full)"),
     "wrong_text": FaultKind(scope="request", text="answers with another text than this prompt should get"),
+    "garbage_after": FaultKind(
+        scope="request", arg="tokens", default="half", text="the answer is garbage after that many tokens"
+    ),
     "drip": FaultKind(scope="request", arg="seconds", default="1", text="one byte each that many seconds"),
     "big_event": FaultKind(scope="request", arg="bytes", default="1000000", text="pads the first event by that much"),
     "refuse": FaultKind(

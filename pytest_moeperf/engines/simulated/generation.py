@@ -280,6 +280,8 @@ def apply_faults(struck: Mapping[str, Fault], request: Request, reply: Reply) ->
         request.retractions = 1
     if "wrong_text" in struck:
         request.ring_start = (request.ring_start + RING // 2) % RING
+    if fault := struck.get("garbage_after"):
+        request.garbage_after = int(fault.number(half_of=request.max_new_tokens))
     if fault := struck.get("big_event"):
         reply.padding = int(fault.number())
 

@@ -19,6 +19,25 @@ from pytest_moeperf.engines.simulated.tokens import token_ring
 DONE = b"data: [DONE]\n\n"
 
 
+def text_json(request: Request, start: int) -> bytes:
+    """The answer's text from token ``start`` to where it has got, escaped for the inside of a JSON string."""
+    return b"".join(token_ring().text_json(*arc) for arc in _arcs(request, start))
+
+
+def ids_json(request: Request, start: int) -> bytes:
+    """The answer's ids, for the inside of a JSON list."""
+    return b",".join(token_ring().ids_json(*arc) for arc in _arcs(request, start))
+
+
+def _arcs(request: Request, start: int) -> list[tuple[int, int]]:
+    """Pieces of the ring: one, and each token of garbage."""
+    at, end, sound = request.ring_start, request.completion_tokens, request.garbage_after
+    if sound is None or end <= sound:
+        return [(at + start, at + end)]
+    whole = [(at + start, at + sound)] if start < sound else []
+    return whole + [(place, place + 1) for place in token_ring().garbage(at, end - sound)[max(0, start - sound) :]]
+
+
 def dumps(value: Any) -> bytes:
     """JSON as orjson writes it: no spaces, raw UTF-8."""
     return json.dumps(value, separators=(",", ":"), ensure_ascii=False).encode()
@@ -91,9 +110,7 @@ class Reply:
 
     def text(self, request: Request, start: int = 0) -> str:
         """The answer's text from token ``start`` on."""
-        at = request.ring_start
-        piece = token_ring().text_json(at + start, at + request.completion_tokens)
-        text: str = json.loads(b'"' + piece + b'"')
+        text: str = json.loads(b'"' + text_json(request, start) + b'"')
         return text
 
     def _progress(self, request: Request) -> bytes:
@@ -137,7 +154,6 @@ class NativeReply(Reply):
         return Body(status=200, content=content)
 
     def _object(self, request: Request, said: int) -> bytes:
-        ring, at, upto = token_ring(), request.ring_start, request.ring_start + request.completion_tokens
         finish, last = b"null", b""
         if not self._sent_ts:
             self._sent_ts = time.time()
@@ -151,8 +167,8 @@ class NativeReply(Reply):
             b'"weight_version":"default","num_retractions":%d,%b"reasoning_tokens":0,"completion_tokens":%d,'
             b'"cached_tokens":%d,"cached_tokens_details":%b,"dp_rank":null%b}}'
         ) % (
-            ring.text_json(at + said, upto),
-            ring.ids_json(at + said, upto),
+            text_json(request, said),
+            ids_json(request, said),
             request.rid.encode(),
             finish,
             request.prompt_tokens,
@@ -246,7 +262,6 @@ class CompletionReply(OpenAIReply):
 
     def _progress(self, request: Request) -> bytes:
         reason = (request.finish.reason if request.finish is not None else None) or {}
-        at = request.ring_start
         return (
             b'data: {"id":"%b","object":"text_completion","created":%d,"model":%b,"choices":[{"index":0,"text":"%b",'
             b'"logprobs":null,"finish_reason":%b,"matched_stop":%b}],"usage":%b}\n\n'
@@ -254,7 +269,7 @@ class CompletionReply(OpenAIReply):
             request.rid.encode(),
             self.created,
             dumps(self.model),
-            token_ring().text_json(at + self._said, at + request.completion_tokens),
+            text_json(request, self._said),
             dumps(reason.get("type")),
             dumps(reason.get("matched")),
             dumps(self.usage(request)) if self.continuous_usage else b"null",
@@ -302,8 +317,7 @@ class ChatReply(OpenAIReply):
         role = b"" if self._started else self._chunk(request, b',"role":"assistant","content":""')
         if request.completion_tokens == self._said:
             return role
-        at = request.ring_start
-        text = token_ring().text_json(at + self._said, at + request.completion_tokens)
+        text = text_json(request, self._said)
         usage = b',"usage":' + dumps(self.usage(request)) if self.continuous_usage else b""
         return role + self._chunk(request, b',"content":"%b"' % text, usage=usage)
 

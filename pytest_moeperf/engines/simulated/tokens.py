@@ -1,7 +1,8 @@
 """What the simulated model answers: tokens from one fixed ring, entered where the prompt says.
 
-The same prompt always gets the same greedy answer, another prompt another one. Text and ids of the whole ring are
-serialised once, so that a cumulative stream event is two slices of bytes.
+The same prompt always gets the same greedy answer, another prompt another one; a prompt that ends with a piece of the
+ring goes on from there, so an answer can be continued from any point, as a model's can. Text and ids of the whole ring
+are serialised once, so that a cumulative stream event is two slices of bytes.
 """
 
 from __future__ import annotations
@@ -19,6 +20,10 @@ VOCAB_SIZE = 1024
 EOS_ID = 0
 RING = 8192
 MAX_OUTPUT = 32768
+CONTEXT = 3
+"""Tokens that tell where in the ring a prompt ends: no three of it come twice."""
+_ID_BYTES = 8
+_GARBAGE_STRIDE = 7
 _WORD = re.compile(r"\w+|[^\w\s]")
 
 
@@ -33,6 +38,10 @@ class TokenRing:
         pieces[1:6] = ["é ", "語言 ", '"quoted" ', "\\ ", "line\n"]
         circle = [draws.randrange(1, VOCAB_SIZE) for _ in range(RING)]
         self.ids = [circle[i % RING] for i in range(RING + MAX_OUTPUT)]
+        self.after = {
+            prompt_bytes([circle[(i + j) % RING] for j in range(CONTEXT)]): (i + CONTEXT) % RING for i in range(RING)
+        }
+        """Where it goes on after these tokens."""
         text = [json.dumps(pieces[i], ensure_ascii=False)[1:-1].encode() for i in self.ids]
         numbers = [b"%d," % i for i in self.ids]
         self._text, self._text_at = b"".join(text), [0, *accumulate(map(len, text))]
@@ -45,6 +54,10 @@ class TokenRing:
     def ids_json(self, start: int, end: int) -> bytes:
         """The ids of tokens start..end, for the inside of a JSON list."""
         return self._numbers[self._numbers_at[start] : self._numbers_at[end] - 1] if end > start else b""
+
+    def garbage(self, start: int, tokens: int) -> list[int]:
+        """Places in the ring that make no arc: what no answer says."""
+        return [(start + RING // 2 + _GARBAGE_STRIDE * number) % RING for number in range(tokens)]
 
 
 @cache
@@ -71,4 +84,5 @@ def prompt_bytes(prompt: Sequence[int]) -> bytes:
 
 def ring_start(prompt: bytes) -> int:
     """Where in the ring the answer to this prompt starts."""
-    return zlib.crc32(prompt) % RING
+    known = token_ring().after.get(prompt[-CONTEXT * _ID_BYTES :])
+    return zlib.crc32(prompt) % RING if known is None else known

@@ -249,9 +249,19 @@ OPTIONS: tuple[Option, ...] = (
         parse=as_text,
         help="folder of stored baselines",
     ),
-    Option(target="gate.regression", key="regression", parse=as_percent, help="margin d"),
-    Option(target="gate.win", key="win", parse=as_percent, help="margin dw"),
-    Option(target="gate.proven", key="proven", parse=as_percent, help="margin d0"),
+    Option(
+        target="gate.regression",
+        key="regression",
+        parse=as_percent,
+        help="largest loss that may pass, of a bound without its own",
+    ),
+    Option(target="gate.win", key="win", parse=as_percent, help="smallest gain that counts as a claim"),
+    Option(
+        target="gate.proven",
+        key="proven",
+        parse=as_percent,
+        help="a loss or gain is proven where the whole interval of the change lies beyond this",
+    ),
     Option(
         target="gate.runs_per_launch",
         key="runs",
@@ -262,13 +272,13 @@ OPTIONS: tuple[Option, ...] = (
         target="gate.assumed_session_sd",
         key="assumed_session_sd",
         parse=as_percent,
-        help="between sessions, while a baseline is provisional",
+        help="standard deviation between sessions, while a baseline is provisional",
     ),
     Option(
         target="gate.assumed_launch_sd",
         key="assumed_launch_sd",
         parse=as_percent,
-        help="between launches, while a baseline is provisional",
+        help="standard deviation between launches, while a baseline is provisional",
     ),
     Option(
         target="gate.max_drift",

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import json
 import re
 import shlex
+import shutil
 from pathlib import Path
 
 import pytest
 from cli_samples import cell, decided, moeperf, outcome, record, report, runs
-from test_cli_ceiling import CONFIG
 from test_cli_import import SWEEP
 
 from pytest_moeperf.model.verdict import Verdict
 
-PAGE = Path(__file__).parents[2] / "docs" / "commands.md"
+ROOT = Path(__file__).parents[2]
+PAGE = ROOT / "docs" / "commands.md"
 BLOCKS = re.findall(r"```console\n\$ moeperf (.*)\n((?s:.*?))```", PAGE.read_text())
 
 
@@ -28,8 +28,7 @@ def prepare() -> None:
     slower = outcome(decided(cell(), Verdict.REGRESSION, estimate=-0.06), runs(cell(), day=20, factor=0.94))
     report(Path("moeperf-report"), slower)
     Path("sweep.toml").write_text(SWEEP)
-    Path("qwen3-30b-a3b").mkdir()
-    Path("qwen3-30b-a3b/config.json").write_text(json.dumps(CONFIG))
+    shutil.copytree(ROOT / "examples" / "ceiling", "examples/ceiling")
 
 
 @pytest.mark.parametrize(("command", "shown"), BLOCKS, ids=[command for command, _ in BLOCKS])

@@ -50,15 +50,10 @@ def conditions_text(outcome: Outcome) -> str:
     """What differs from the baseline's conditions. Nothing is called equal beside a note."""
     fields = [difference.field for difference in outcome.decision.differences]
     noted = bool(note_lines(outcome))
-    if not fields and not outcome.session.get("baseline"):
-        return (
-            "Both arms were launched here, side by side; no stored baseline took part."
-            if outcome.decision.pairs
-            else ""
-        )
+    if not fields and not outcome.session.get("baseline") and outcome.decision.pairs:
+        return "Both arms were launched here, side by side; no stored baseline took part."
     if not fields:
-        text = "Nothing that is compared differs from the baseline's conditions."
-        return "" if noted else text
+        return "" if noted else "Nothing that is compared differs from the baseline's conditions."
     same = "" if noted or any(field.startswith("workload.") for field in fields) else "Same workload; "
     only = "" if noted else " only"
     text = f"{same}conditions differ in {', '.join(label(field) for field in fields)}{only}."

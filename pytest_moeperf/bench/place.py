@@ -86,12 +86,11 @@ class Place:
 
     def read_code(self) -> Code:
         """Read anew for each launch: it may be edited in between."""
-        if self.spec.engine == "attached":
+        # The simulated engine is this package, and says itself what its profile holds.
+        if self.spec.engine in WITHOUT_GPU:
             return Code()
         source = read_source_build(self.spec.engine, self.spec.python, env=self.spec.env)
-        # Only the simulated engine is launched in the configuration's folder.
-        cwd = self.spec.cwd if self.spec.engine == "simulated" else ""
-        return Code(source=source, files=read_named_files(self.spec.args, self.env, model=self.spec.model, cwd=cwd))
+        return Code(source=source, files=read_named_files(self.spec.args, self.env, model=self.spec.model))
 
     @cached_property
     def draft_has_experts(self) -> bool | None:

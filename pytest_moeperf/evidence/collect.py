@@ -23,6 +23,9 @@ NOT_ASKED = frozenset({"", "auto"})
 DRAFT = "draft:"
 """Starts the rule's name of an item that may be of a draft model's layers."""
 
+UNREAD = "the evidence rules were read in"
+"""Stands in what is told at the top of a run of a version that nobody read."""
+
 NATIVE = "native"
 """The CPU engine's MoE."""
 
@@ -111,7 +114,7 @@ def unread_version(engine: str, version: str | None) -> str:
     if book is None or book.covers(parse_version(version)):
         return ""
     return (
-        f"{engine} {version or 'of an unknown version'}: the evidence rules were read in {_read_in(book)}; here only "
+        f"{engine} {version or 'of an unknown version'}: {UNREAD} {_read_in(book)}; here only "
         f"lines that name the runner in their own words prove which one ran, a flag stays a claim "
         f"(--perf-profile settles it in any version)"
     )

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from pytest_moeperf.evidence import UNREAD
 from pytest_moeperf.model.settings import Settings
 from pytest_moeperf.model.verdict import Outcome
 from pytest_moeperf.options.variables import told_unknown
@@ -51,7 +52,8 @@ class Telling:
             held = f"{held} and {self._beside()}"
         source = settings.config_file or "no configuration file"
         first = f"moeperf: engine {settings.engine}, {', '.join(settings.backends)}, {held} ({source})"
-        return [first, *(f"moeperf: {line}" for line in told_unknown(os.environ))]
+        unread = [note for note in self._notes if UNREAD in note]
+        return [first, *(f"moeperf: {line}" for line in (*told_unknown(os.environ), *unread))]
 
     def _beside(self) -> str:
         """What is launched beside the candidates: nothing where they are recorded, or run already."""

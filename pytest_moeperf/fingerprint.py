@@ -14,6 +14,7 @@ from pytest_moeperf.model import comparability as tables
 from pytest_moeperf.model.derived import GIVEN, given_names, same_effect
 from pytest_moeperf.model.run import FINGERPRINT_GROUPS, Fingerprint, Plain
 from pytest_moeperf.model.secrets import is_secret_name, known_secrets, scrub_secrets
+from pytest_moeperf.model.server_info import ROLES, workers
 from pytest_moeperf.model.verdict import Difference
 
 UNKNOWN = "unknown"
@@ -44,8 +45,10 @@ def build_fingerprint(
     model: Mapping[str, Any] | None = None,
     args: Sequence[str] | None = None,
     files: Mapping[str, Plain] | None = None,
+    arguments: Mapping[str, Any] | None = None,
 ) -> Fingerprint:
-    """The fingerprint of a run, without secrets. What could not be read is left out, which is not the same as None.
+    """The fingerprint of a run, without secrets. What could not be read is left out, but for what a comparison needs
+    (``UNKNOWN_IS_KEPT``): that is None, and equal to nothing.
 
     Args:
         workload: ``Workload.as_fields()``.
@@ -58,10 +61,12 @@ def build_fingerprint(
         model: ``name`` and ``config_digest`` of the model, where known.
         args: all arguments of the launch command; None: somebody else launched it, and its server may say how.
         files: digests of the files that arguments and variables name, by ``file.ARGUMENT``.
+        arguments: what else is known of how the server was started, where it has no server_info.
     """
     secrets = known_secrets(env)
     info = server_info or {}
     server = _server_fields(info, backend_flags) if server_info is not None else {}
+    server |= arguments or {}
     for name, value in (model or {}).items():
         server[_MODEL + name] = value
     for name, value in env.items():
@@ -89,9 +94,7 @@ def build_fingerprint(
         "hardware": hardware,
         "environment": environment,
     }
-    return Fingerprint(
-        **{group: _plain_fields(fields, secrets, keep_unknown=group == "workload") for group, fields in groups.items()}
-    )
+    return Fingerprint(**{group: _plain_fields(group, fields, secrets) for group, fields in groups.items()})
 
 
 def differences(
@@ -123,7 +126,8 @@ def describe(found: Iterable[Difference]) -> list[str]:
     known: list[str] = []
     unknown: dict[str, list[str]] = {"unknown in the baseline": [], "unknown here": [], "unknown in both": []}
     for difference in found:
-        name, baseline, here = label(difference.field), difference.baseline, difference.here
+        baseline, here = difference.baseline, difference.here
+        name = label(difference.field) if here != UNKNOWN else how_to_say(difference.field)
         if UNKNOWN not in (baseline, here):
             known.append(f"{name}: {baseline} in the baseline, {here} here")
         elif baseline == here:
@@ -134,6 +138,17 @@ def describe(found: Iterable[Difference]) -> list[str]:
             unknown["unknown here"].append(f"{name} ({baseline} in the baseline)")
     lines = [f"{where}, so not shown to be equal: {', '.join(names)}" for where, names in unknown.items() if names]
     return [*known, *lines]
+
+
+def unknown_fields(fingerprint: Fingerprint) -> tuple[str, ...]:
+    """Fields without which nothing is comparable with this fingerprint, itself included."""
+    return tuple(each.field for each in differences(fingerprint, fingerprint) if each.blocking)
+
+
+def how_to_say(field: str) -> str:
+    """Of a field that is unknown: its name, and the line of the configuration that states it, where there is one."""
+    line = tables.STATED_BY.get(field)
+    return label(field) + (f" ({line} states it)" if line else "")
 
 
 def label(field: str) -> str:
@@ -168,9 +183,19 @@ def _launch_command(info: Mapping[str, Any]) -> list[str] | None:
 def _server_fields(info: Mapping[str, Any], backend_flags: Sequence[str]) -> dict[str, Any]:
     """Resolved arguments, nested ones as dotted names. JSON's null is a known value here: the argument is not set."""
     fields: dict[str, Any] = {}
-    for name, value in info.items():
-        if not _matches(name, tables.IGNORED_SERVER_ARGS) and not is_secret_name(name):
-            _flatten(name, value, fields)
+    roles = workers(info)
+    _arguments({name: value for name, value in info.items() if name not in roles}, fields)
+    for role, listed in roles.items():
+        fields[f"{role}.workers"] = len(listed)
+        first: dict[str, Any] = {}
+        for number, worker in enumerate(listed, start=1):
+            own: dict[str, Any] = {}
+            _arguments(worker, own)
+            first = first or own
+            # Said once: workers of one role rarely differ.
+            same = {name for name in own if number > 1 and own[name] == first.get(name, own)}
+            where = role if number == 1 else f"{role}.{number}"
+            fields |= {f"{where}.{name}": value for name, value in own.items() if name not in same}
     states = info.get("internal_states")
     if isinstance(states, list) and states and isinstance(states[0], Mapping):
         effective = states[0].get("effective_max_running_requests_per_dp")
@@ -183,6 +208,12 @@ def _server_fields(info: Mapping[str, Any], backend_flags: Sequence[str]) -> dic
     return fields
 
 
+def _arguments(info: Mapping[str, Any], fields: dict[str, Any]) -> None:
+    for name, value in info.items():
+        if not _matches(name, tables.IGNORED_SERVER_ARGS) and not is_secret_name(name):
+            _flatten(name, value, fields)
+
+
 def _flatten(name: str, value: Any, fields: dict[str, Any]) -> None:
     if isinstance(value, Mapping):
         for key, item in value.items():
@@ -191,10 +222,14 @@ def _flatten(name: str, value: Any, fields: dict[str, Any]) -> None:
         fields[name] = NOT_SET if value is None else value
 
 
-def _plain_fields(fields: Mapping[str, Any], secrets: Sequence[str], *, keep_unknown: bool) -> dict[str, Plain]:
+def _plain_fields(group: str, fields: Mapping[str, Any], secrets: Sequence[str]) -> dict[str, Plain]:
     # Scrubbed before anything is cut: half a secret is one.
     clean = scrub_secrets(dict(fields), known=secrets)
-    return {str(name): _plain(value) for name, value in sorted(clean.items()) if value is not None or keep_unknown}
+    return {
+        str(name): _plain(value)
+        for name, value in sorted(clean.items())
+        if value is not None or _matches(f"{group}.{name}", tables.UNKNOWN_IS_KEPT)
+    }
 
 
 def _plain(value: Any) -> Plain:
@@ -220,6 +255,13 @@ def _is_recorded_env(name: str) -> bool:
 
 def _matches(name: str, patterns: Iterable[str]) -> bool:
     return any(fnmatchcase(name, pattern) for pattern in patterns)
+
+
+def _argument(field: str) -> str:
+    """``cuda_graph_config.decode`` -> ``cuda_graph_config``; a router's ``decode.2.tp_size`` -> ``tp_size``."""
+    role, _, rest = field.partition(".")
+    own = rest.lstrip("0123456789").removeprefix(".") if role in ROLES else field
+    return own.partition(".")[0]
 
 
 class _Context:
@@ -257,15 +299,22 @@ class _Context:
         if name == f"{_MODEL}draft" and self._same(f"{_FILE}speculative_draft_model_path"):
             return False
         if name.startswith(_MODEL):
-            digests = (
-                self.baseline.server.get(f"{_MODEL}config_digest"),
-                self.here.server.get(f"{_MODEL}config_digest"),
-            )
-            return name != f"{_MODEL}name" or None in digests
+            return self._model_blocks(name.removeprefix(_MODEL), one_sided=one_sided)
+        if name == "arguments" and self.baseline.server.get(name) is None and self.here.server.get(name) is None:
+            return False  # told, like all that is unknown on both sides and has no way to be read
         return self._argument_blocks(name, one_sided=one_sided)
 
+    def _model_blocks(self, name: str, *, one_sided: bool) -> bool:
+        digests = [side.server.get(f"{_MODEL}config_digest") for side in (self.baseline, self.here)]
+        names = {side.server.get(f"{_MODEL}name") for side in (self.baseline, self.here)}
+        if name == "name":
+            return None in digests
+        # Older baselines hold less of a model: what they hold of it is equal then, and the rest is told.
+        held = len(names) == 1 or (None not in digests and digests[0] == digests[1])
+        return not (one_sided and held)
+
     def _argument_blocks(self, name: str, *, one_sided: bool) -> bool:
-        argument = name.partition(".")[0]
+        argument = _argument(name)
         # Of derived values what they lead to is compared.
         same = None if one_sided else same_effect(name, self.baseline, self.here)
         if same is not None:

@@ -17,7 +17,10 @@ from pytest_moeperf.bench.place import Code, Place
 from pytest_moeperf.bench.simulation import simulation_check
 from pytest_moeperf.bench.vitals import ServerSilent, SilenceWatch, Vitals, run_timeout_s
 from pytest_moeperf.bench.warmup import measure_until_steady
+from pytest_moeperf.bench.witness import Witness
+from pytest_moeperf.engines.attached import identify
 from pytest_moeperf.engines.control import Control
+from pytest_moeperf.engines.identity import Answers, read_identity
 from pytest_moeperf.engines.sglang import BACKEND_FLAG
 from pytest_moeperf.engines.sglang_flags import option_of
 from pytest_moeperf.errors import LoadError
@@ -34,6 +37,7 @@ from pytest_moeperf.servers.measuring import measuring_lock
 from pytest_moeperf.telemetry import Sampler, server_counters
 from pytest_moeperf.telemetry import checks as gpu_checks
 from pytest_moeperf.validity import cache_flushed, client_checks, server_checks, server_readable
+from pytest_moeperf.validity.replicas import one_level
 
 FLUSH_TIMEOUT_S = 60.0
 
@@ -81,6 +85,7 @@ class LiveServer:
     """Of the launch as a whole; they count for each of its runs."""
     _one_token_ms: dict[str, float | None] = field(default_factory=dict)
     """Of each cell that had to be asked: how long answers of one token take."""
+    witness: Witness = field(default_factory=Witness)
 
     def measure(self, cell: Cell, *, runs: int) -> Sequence[Run]:
         """See ``model.bench.Launched``."""
@@ -107,6 +112,29 @@ class LiveServer:
         info = self.control.server_info()
         return dict(server_counters(metrics_text, info.data)), metrics_text, info
 
+    def begin(self) -> None:
+        """The server is ready: what it says now is what it has to say after every run."""
+        counters, metrics_text, info = self._counters()
+        self.witness.begin(self._marks(info, metrics_text), counters)
+
+    def _marks(self, info: Answer, metrics_text: str | None) -> Mapping[str, Plain]:
+        if not self._speaks_sglang:
+            return identify(self.control).marks
+        return read_identity(Answers(server_info=info.data, metrics=metrics_text or "")).marks
+
+    def _same_server(
+        self,
+        info: Answer,
+        metrics_text: str | None,
+        before: Mapping[str, Any],
+        after: Mapping[str, Any],
+        result: LoadResult,
+    ) -> tuple[Check, ...]:
+        watched = self.same_process() is not None
+        found = self.witness.checks(self._marks(info, metrics_text), before, after, process_known=watched)
+        # Behind an address of one's own there is one server.
+        return found if watched else (*found, one_level(result.records))
+
     @property
     def _speaks_sglang(self) -> bool:
         """So it has SGLang's control endpoints."""
@@ -125,7 +153,8 @@ class LiveServer:
         if result is None:
             return self._run(cell, index, run_id=run_id, result=_nothing(started_at), checks=(self._process_check(),))
         after, metrics_text, answer = self._counters()
-        info: dict[str, Any] | None = answer.data
+        # Other engines have an endpoint of that name too.
+        info: dict[str, Any] | None = answer.data if self._speaks_sglang else None
         if self.vitals.look(doing=_doing(cell)):
             # What else failed is its consequence.
             return self._run(cell, index, run_id=run_id, result=result, checks=(self._process_check(),), info=info)
@@ -141,6 +170,7 @@ class LiveServer:
             server_readable(answer, needed=self._speaks_sglang),
             cache_flushed(flushed, answer, result, cell.workload, needed=self._speaks_sglang),
             *server_checks(before, after, result, cell.workload),
+            *self._same_server(answer, metrics_text, before, after, result),
             self._process_check(),
             *self.launch_checks,
             *evidence_checks(evidence, strict=self.rules.strict_evidence),
@@ -248,7 +278,7 @@ class LiveServer:
         return collect(
             engine=spec.engine,
             engine_version=str(info.get("version")) if info else None,
-            requested=option_of(spec.args, BACKEND_FLAG) or self.launch.backend,
+            requested=option_of(spec.args, BACKEND_FLAG) or self._named_backend,
             # Where an attached server runs, only it can say.
             device="" if spec.engine == "attached" else self.place.device,
             log_text=self.read_log(),
@@ -258,6 +288,12 @@ class LiveServer:
             draft_has_experts=self.place.draft_has_experts,
         )
 
+    @property
+    def _named_backend(self) -> str:
+        """An attached server's name for want of one asks for nothing."""
+        backend = self.launch.backend
+        return "" if self.place.served is not None and backend == self.launch.engine else backend
+
     def _fingerprint(self, workload: Workload, info: dict[str, Any] | None) -> Fingerprint:
         spec, place = self.place.spec, self.place
         return build_fingerprint(
@@ -265,9 +301,8 @@ class LiveServer:
             server_info=info,
             env=place.env,
             software={
-                "engine": spec.engine,
                 "engine_version": info.get("version") if info else None,
-                **place.facts.software,
+                **place.software,
                 **self.code.source,
                 **self.rules.software,
             },
@@ -278,6 +313,7 @@ class LiveServer:
             model=place.model,
             args=None if spec.engine == "attached" else spec.args,
             files=self.code.files,
+            arguments=place.arguments,
         )
 
 

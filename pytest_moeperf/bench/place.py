@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from pytest_moeperf.bench.devices import CPU_DEVICE, Gpu, device_sets, gpus_of_this_host, visible
+from pytest_moeperf.engines.identity import Identity
 from pytest_moeperf.engines.sglang import on_cpu
 from pytest_moeperf.engines.sglang_flags import option_of
 from pytest_moeperf.environment import read_environment, read_model, read_named_files, read_source_build
@@ -42,6 +43,8 @@ class Place:
     """They are one of several sets, so the server has to be told."""
     device_sets: int = 1
     """Servers that may be measured side by side on this machine."""
+    served: Identity | None = None
+    """What an attached server said of itself; None: it was launched here."""
 
     @property
     def device(self) -> str:
@@ -57,15 +60,15 @@ class Place:
         """``1x NVIDIA H200``, ``simulated``, ``CPU``."""
         if self.spec.engine == "simulated":
             return "simulated"
-        if self.spec.engine == "attached":
-            return self.spec.attach_url
+        if self.served is not None:
+            return f"{self.served.text} at {self.spec.attach_url}"
         return f"{len(self.gpus)}x {self.gpus[0].name}" if self.gpus else "CPU"
 
     @cached_property
     def model_config(self) -> dict[str, Any] | None:
         """The model's config.json where it is a folder here; None for a hub name."""
         path = Path(self.spec.model) / "config.json"
-        if not self.spec.model or not path.is_file():
+        if not self.spec.model or self.served is not None or not path.is_file():
             return None
         data = json.loads(path.read_text())
         return data if isinstance(data, dict) else None
@@ -73,8 +76,8 @@ class Place:
     @property
     def model_name(self) -> str:
         """What baselines are filed under."""
-        name = self.spec.model.rstrip("/")
-        return (Path(name).name if Path(name).is_absolute() else name) or NO_MODEL
+        name = self.spec.model if self.served is None else self.served.model or ""
+        return model_label(name) or NO_MODEL
 
     @property
     def env(self) -> dict[str, str]:
@@ -108,7 +111,25 @@ class Place:
     @cached_property
     def model(self) -> dict[str, Plain]:
         """For the fingerprint: its name, and what its config says."""
+        if self.served is not None:
+            return {"name": self.model_name, "max_len": self.served.context_len}
         return read_model(self.spec.model) | {"name": self.model_name}
+
+    @property
+    def software(self) -> dict[str, Plain]:
+        """The engine, and what it computes with."""
+        if self.served is not None:
+            return {"engine": self.served.engine, "engine_version": self.served.version, "build": self.served.build}
+        return {"engine": self.spec.engine, **self.facts.software}
+
+    @property
+    def arguments(self) -> dict[str, Plain]:
+        """How an attached server was started, where it has no list of arguments of its own."""
+        if self.served is None or self.served.arguments is not None:
+            return {}
+        if self.spec.stated.args:
+            return {"stated_args": self.spec.stated.args}
+        return {"arguments": self.served.engine_config}
 
 
 _EXPERTS = ("num_experts", "num_local_experts", "n_routed_experts", "moe_num_experts")
@@ -132,3 +153,21 @@ def place_of(spec: ServerSpec, *, turn: int | None = None) -> Place:
     used = sets[turn % len(sets)] if sets and turn is not None else gpus[:size]
     facts = read_environment(python=spec.python, gpus=[gpu.uuid for gpu in used])
     return Place(spec=spec, facts=facts, gpus=used, chosen=len(sets) > 1, device_sets=max(1, len(sets)))
+
+
+def attached_place(spec: ServerSpec, served: Identity) -> Place:
+    """Of a server that runs anywhere, this machine included: what it runs on is what was stated, else unknown. The
+    client's own machine is a note."""
+    client = read_environment()
+    notes = {**client.environment, **client.hardware}
+    facts = EnvironmentFacts(
+        hardware={"stated": spec.stated.hardware or None},
+        environment={f"client_{name}": value for name, value in notes.items()},
+    )
+    return Place(spec=spec, facts=facts, gpus=(), served=served)
+
+
+def model_label(name: str) -> str:
+    """A hub name as it is; of a folder's path, which differs between machines, the last part."""
+    name = name.rstrip("/")
+    return Path(name).name if Path(name).is_absolute() else name

@@ -16,11 +16,11 @@ from pytest_moeperf.bench.kernels import executed_kernels
 from pytest_moeperf.bench.listener import Listener
 from pytest_moeperf.bench.live import LiveServer, MeasuringRules
 from pytest_moeperf.bench.nodes import over_nodes
-from pytest_moeperf.bench.place import Place, place_of
+from pytest_moeperf.bench.place import Place, attached_place, place_of
 from pytest_moeperf.bench.sanity import greedy_answers
 from pytest_moeperf.bench.vitals import Vitals
 from pytest_moeperf.bench.warmup import WARM_UP_RUNS
-from pytest_moeperf.engines.attached import probe
+from pytest_moeperf.engines.attached import attach
 from pytest_moeperf.engines.catalog import engine_named
 from pytest_moeperf.engines.control import Control
 from pytest_moeperf.fingerprint import build_fingerprint, differences, known_differences
@@ -28,11 +28,12 @@ from pytest_moeperf.model.baseline import BaselineMatch
 from pytest_moeperf.model.bench import Launched
 from pytest_moeperf.model.nodes import Node
 from pytest_moeperf.model.run import CANDIDATE, REFERENCE, Check, Launch, Run
-from pytest_moeperf.model.server import LaunchPlan, NodeCommand
+from pytest_moeperf.model.server import LaunchPlan, NodeCommand, ServerProgress
 from pytest_moeperf.model.spec import ServerSpec
 from pytest_moeperf.model.workload import Cell
 from pytest_moeperf.servers.handle import Server
 from pytest_moeperf.servers.lease import lease
+from pytest_moeperf.servers.registry import list_servers
 
 ASSUMED_LAUNCH_S = {"simulated": 2.0, "sglang": 180.0, "attached": 0.0}
 """Before anything was launched here: a 60 to 180 s start was measured for a small MoE on an H200."""
@@ -88,9 +89,28 @@ class ServerBench:
         return self._engine.name != "attached"
 
     def place(self, arm: str = CANDIDATE) -> Place:
+        """Of a launched server its machine; an attached one is asked.
+
+        :raises ServerError: it does not answer.
+        """
         if arm not in self._places:
-            self._places[arm] = place_of(self._specs[arm], turn=self._turn)
+            spec = self._specs[arm]
+            attached = spec.engine == "attached"
+            self._places[arm] = _attached_place(spec) if attached else place_of(spec, turn=self._turn)
         return self._places[arm]
+
+    def running(self, arm: str) -> str:
+        """See ``model.bench.Bench``."""
+        spec = self._specs[arm]
+        if spec.engine == "attached":
+            return f"the server at {spec.attach_url}"
+        found = (
+            server.pid
+            for server in list_servers()
+            if server.spec_digest == spec.digest and not server.exclusive and server.state in ("ready", "warm")
+        )
+        pid = next(found, None)
+        return f"warm server, pid {pid}" if pid is not None else ""
 
     @contextmanager
     def launch(self, arm: str, *, fresh: bool) -> Iterator[Launched]:
@@ -150,11 +170,16 @@ class ServerBench:
 
     def _start(self, arm: str, stack: ExitStack, *, fresh: bool) -> LiveServer:
         live = self._answering(arm, stack, fresh=fresh)
+        live.begin()
         self._listener.on_ready(self._specs[arm], live.launch, live.url, live.api_key)
         return live
 
     def _answering(self, arm: str, stack: ExitStack, *, fresh: bool) -> LiveServer:
-        spec, place = self._specs[arm], self.place(arm)
+        spec = self._specs[arm]
+        if spec.engine == "attached":
+            # It may be another one than was asked before.
+            self._places.pop(arm, None)
+        place = self.place(arm)
         self._count += 1
         name = f"{self._session}-{os.getpid()}-{self._count}"
         launch = Launch(
@@ -215,17 +240,22 @@ class ServerBench:
         return executed_kernels(control, protocol=self._engine.protocol, model=spec.model, timeout_s=timeout_s)
 
     def _attach(self, spec: ServerSpec, launch: Launch, place: Place) -> LiveServer:
-        api_key = os.environ.get("MOEPERF_API_KEY")
-        capabilities = probe(spec.attach_url, api_key=api_key)
+        served = place.served
+        assert served is not None  # noqa: S101  # an attached place has it
+        hardware = spec.stated.hardware or 'hardware unknown, so equal to nothing: [attach] hardware = "..." states it'
+        said = "" if served.engine == "simulated" else f"; {hardware}"
+        self._listener.on_start(
+            spec, ServerProgress(elapsed_s=0.0, phase=f"attached to {served.text}{said}", detail="")
+        )
         return LiveServer(
             launch=replace(launch, reused=True),
             place=place,
             rules=self._rules,
             listener=self._listener,
             url=spec.attach_url,
-            api_key=api_key,
-            protocol=capabilities.protocol,
-            served_model=capabilities.model,
+            api_key=_api_key(),
+            protocol=served.protocol,
+            served_model=served.served[0] if served.served else served.model or "",
             read_log=lambda: "",
             vitals=Vitals(None, name=spec.attach_url),
             same_process=lambda: None,
@@ -294,6 +324,14 @@ class ServerBench:
         rates = [run.values["throughput"] for run in runs if run.values.get("throughput")]
         workload = cell.workload
         return workload.num_prompts * workload.output_len / _median(rates) if rates else ASSUMED_RUN_S
+
+
+def _attached_place(spec: ServerSpec) -> Place:
+    return attached_place(spec, attach(spec, api_key=_api_key()))
+
+
+def _api_key() -> str | None:
+    return os.environ.get("MOEPERF_API_KEY")
 
 
 def _median(values: list[float]) -> float:

@@ -232,7 +232,9 @@ class Campaign:
         cells = [*keys, *controls]
         count = f"{len(cells)} cell{'s' * (len(cells) > 1)}"
         self._expect([arm, *later], cells * (1 + len(later)))
-        self._say("launch", f"{phase}: launching the {arm} for {count}", arm=arm, phase=phase)
+        running = "" if fresh else self._bench.running(arm)
+        doing = f"reusing {running}, as the {arm}" if running else f"launching the {arm}"
+        self._say("launch", f"{phase}: {doing} for {count}", arm=arm, phase=phase)
         with self._bench.launch(arm, fresh=fresh) as launched:
             if launched.launch.start_s is not None:
                 self._launch_took_s[arm] = launched.launch.start_s

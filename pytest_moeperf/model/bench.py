@@ -49,6 +49,10 @@ class Bench(Protocol):
         """False for an attached server: its one launch is all there is."""
         ...
 
+    def running(self, arm: str) -> str:
+        """The server that a launch which need not be fresh takes up: ``warm server, pid 12``; empty: there is none."""
+        ...
+
     def launch(self, arm: str, *, fresh: bool) -> AbstractContextManager[Launched]:
         """``fresh``: a new process tree even if a warm one could be leased.
 

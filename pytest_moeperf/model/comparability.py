@@ -135,9 +135,19 @@ NOTED_WORKLOAD: tuple[str, ...] = ("seed",)
 
 BLOCKING_HARDWARE: tuple[str, ...] = (
     *("gpu_name", "gpu_count", "gpu_memory_mib", "gpu_mig", "gpu_ecc", "gpu_power_limit_w", "gpu_pcie", "gpu_links"),
-    *("driver", "cpu_model", "cpu_count", "cpu_usable", "machine", "simulated"),
+    *("driver", "cpu_model", "cpu_count", "cpu_usable", "machine", "simulated", "stated"),
 )
 """``driver`` blocks in its major version only."""
+
+UNKNOWN_IS_KEPT: tuple[str, ...] = ("workload.*", "hardware.stated", "software.engine", "server.arguments")
+"""Where nothing is known of these (``group.field``), that stands in the fingerprint: equal to nothing."""
+
+STATED_BY: dict[str, str] = {
+    "hardware.stated": '[attach] hardware = "8x H200"',
+    "software.engine": '[attach] engine = "vllm"',
+    "server.arguments": '[attach] args = "--tp=8 ..."',
+}
+"""The line of the configuration that says what an attached server does not."""
 
 BLOCKING_SOFTWARE: tuple[str, ...] = ("engine",)
 """Versions of the engine and of its libraries are what a pull request changes: noted."""
@@ -170,6 +180,9 @@ LABELS: dict[str, str] = {
     "software.engine_commit": "engine commit",
     "software.engine_changes": "the engine's local changes",
     "software.engine_files": "the engine's source files",
+    "server.arguments": "how the attached server was started",
+    "server.stated_args": "how the attached server was started, as stated",
+    "hardware.stated": "the attached server's hardware",
     "hardware.driver": "GPU driver",
     "hardware.gpu_name": "GPU",
     "hardware.gpu_count": "number of GPUs",

@@ -67,6 +67,12 @@ class Settings:
     """``first``: every server on the first GPUs, one after the other. ``auto``: xdist workers get disjoint sets of GPUs
     and measure side by side."""
     attach_url: str = ""
+    attach_hardware: str = ""
+    """What serves at ``attach_url``, in the user's words, where the server itself does not say it."""
+    attach_model: str = ""
+    attach_engine: str = ""
+    attach_version: str = ""
+    attach_args: str = ""
     reference: str = ""
     """Backend whose baseline a candidate is held against; empty: its own."""
     reference_servers: dict[str, ServerSettings] = field(default_factory=dict)

@@ -12,6 +12,19 @@ NO_MODEL: Final = "none"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class Stated:
+    """``[attach]``: what the user says of an attached server where the server itself does not. Empty: nothing."""
+
+    hardware: str = ""
+    """``8x H200``."""
+    model: str = ""
+    engine: str = ""
+    version: str = ""
+    args: str = ""
+    """How it was started."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class ServerSpec:
     """One server profile of one backend. The ``moeperf_server_spec`` fixture returns it; a suite may override that."""
 
@@ -37,6 +50,8 @@ class ServerSpec:
     cwd: str = ""
     start_timeout_s: float = 1800.0
     attach_url: str = ""
+    """``attached`` only."""
+    stated: Stated = Stated()
     """``attached`` only."""
 
     @property

@@ -20,6 +20,7 @@ from pytest_moeperf.options.values import (
 )
 
 ENV_PREFIX = "MOEPERF_"
+_TO_NAME = str.maketrans("-.", "__")
 
 
 class Option:
@@ -59,7 +60,7 @@ class Option:
     @property
     def env(self) -> str:
         """Its variable: named after the flag, without one after the key."""
-        return ENV_PREFIX + (self.flag.removeprefix("--perf-").replace("-", "_") or self.key).upper()
+        return ENV_PREFIX + (self.flag.removeprefix("--perf-") or self.key).translate(_TO_NAME).upper()
 
     @property
     def name(self) -> str:
@@ -99,6 +100,26 @@ OPTIONS: tuple[Option, ...] = (
         parse=as_url,
         metavar="URL",
         help="measure a running OpenAI-compatible server; nothing is launched or stopped",
+    ),
+    Option(
+        target="attach_hardware",
+        key="attach.hardware",
+        parse=as_text,
+        help="what the attached server runs on, such as '8x H200': servers do not say it",
+    ),
+    Option(
+        target="attach_model",
+        key="attach.model",
+        parse=as_text,
+        help="what the attached server serves, where its own name for it says something else",
+    ),
+    Option(target="attach_engine", key="attach.engine", parse=as_text, help="of the attached server, if it names none"),
+    Option(target="attach_version", key="attach.version", parse=as_text, help="of that engine, if it tells none"),
+    Option(
+        target="attach_args",
+        key="attach.args",
+        parse=as_text,
+        help="how the attached server was started, if it doesn't say",
     ),
     Option(
         target="reference",

@@ -82,6 +82,10 @@ def resolve(given: Given, *, root: Path, active: bool) -> Settings:
     if reference_table is not None and "backend" in reference_table:
         reference_table = dict(reference_table)
         table["reference"] = reference_table.pop("backend")
+    if isinstance(attach := table.get("attach"), dict):
+        table |= {f"attach.{key}": value for key, value in table.pop("attach").items()}
+        if "url" in attach:
+            table["attach"] = table.pop("attach.url")
     server_table = _subtable(table, "server", where)
     backend_tables = _subtable(table, "backends", where) if isinstance(table.get("backends"), dict) else {}
     _refuse_unknown(table, {option.key for option in OPTIONS if option.key} | {"server"}, where)
@@ -89,10 +93,7 @@ def resolve(given: Given, *, root: Path, active: bool) -> Settings:
     provenance: dict[str, str] = {}
     for option in OPTIONS:
         values[option.target], provenance[option.target] = _value(option, given, table, where)
-    if values["attach_url"] and provenance["engine"] == "default":
-        values["engine"], provenance["engine"] = "attached", provenance["attach_url"]
-    if values["engine"] == "attached" and not values["backends"]:
-        values["backends"], provenance["backends"] = ("attached",), provenance["engine"]
+    _attach_where_said_last(values, provenance)
     server = _server(server_table, ServerSettings(), f"{where[:-1]}.server]")
     backend_servers = {
         name: _own(_server(entry, server, f"{where[:-1]}.backends.{name}]"), server)
@@ -131,6 +132,24 @@ def _value(option: Option, given: Given, table: Mapping[str, Any], where: str) -
     if option.key and option.key in table:
         return _parsed(option, table[option.key], f"{where} {option.key}"), f"file {given.file}"
     return default_of(option), "default"
+
+
+def _attach_where_said_last(values: dict[str, Any], provenance: dict[str, str]) -> None:
+    """A server that is attached on the command line beats an engine in the file, and the other way round."""
+    attach, engine = provenance["attach_url"], provenance["engine"]
+    if values["attach_url"] and values["engine"] != "attached" and _rank(attach) > _rank(engine):
+        values["engine"], provenance["engine"] = "attached", attach
+    elif values["attach_url"] and values["engine"] != "attached" and _rank(engine) > _rank(attach):
+        values["attach_url"] = ""
+    if values["engine"] == "attached" and not values["backends"]:
+        values["backends"], provenance["backends"] = ("attached",), provenance["engine"]
+        # Of servers that the file would launch: nothing of this one's is kept under that name.
+        if _rank(provenance["reference"]) < _rank(attach):
+            values["reference"] = ""
+
+
+def _rank(source: str) -> int:
+    return ("default", "file", "environment", "command").index(source.partition(" ")[0])
 
 
 def default_of(option: Option) -> Any:
@@ -202,11 +221,11 @@ def _refuse_impossible_nodes(settings: Settings) -> None:
 
 def _refuse_contradictions(settings: Settings) -> None:
     attached = settings.engine == "attached"
-    if settings.attach_url and settings.provenance["engine"] != "default" and not attached:
+    if settings.attach_url and not attached:
         raise UsageProblem(
-            where="--perf-attach",
+            where=f"--perf-attach and --perf-engine ({settings.provenance['attach_url']})",
             problem=f"a running server is attached, but the engine is {settings.engine!r}",
-            allowed="--perf-attach with --perf-engine=attached, or without --perf-engine",
+            allowed="one of the two: an attached server says itself what engine it is",
         )
     if attached and not settings.attach_url:
         raise UsageProblem(

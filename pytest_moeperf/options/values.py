@@ -94,7 +94,8 @@ def as_percent(value: object) -> float:
 
 
 def as_url(value: object) -> str:
-    text = as_text(value).rstrip("/")
+    # A base URL as OpenAI's clients want it.
+    text = as_text(value).rstrip("/").removesuffix("/v1").rstrip("/")
     if not text.startswith(("http://", "https://")):
         raise ValueError(f"{value!r} does not start with http:// or https://")
     return text

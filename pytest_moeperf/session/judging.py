@@ -16,6 +16,7 @@ from pytest_moeperf.baselines.store import BaselineStore
 from pytest_moeperf.baselines.updates import propose_update
 from pytest_moeperf.campaign import CellResult
 from pytest_moeperf.errors import UsageProblem
+from pytest_moeperf.fingerprint import how_to_say, unknown_fields
 from pytest_moeperf.markers.read import bounds_of, workload_of
 from pytest_moeperf.model.bounds import Bound
 from pytest_moeperf.model.run import CANDIDATE, Evidence, Run
@@ -28,6 +29,8 @@ UNPLANNED = (
     "this workload was not known at collection, so it was measured on its own, outside of the shared launches; "
     "put it into the perf marker or a parameter of the test"
 )
+
+SAY_FIRST = "State in the configuration what is not shown, then record: {pytest} --update-baselines -k {node}"
 
 
 def judge_item(
@@ -108,6 +111,9 @@ def update(
     last = _last_candidate(runs)
     if last is None:
         return replace(outcome, refused="no run was made")
+    if unknown := [how_to_say(field) for field in unknown_fields(last.fingerprint)]:
+        why = f"not shown: {', '.join(unknown)}. Nothing could ever be compared with such a baseline"
+        return replace(outcome, refused=why, decision=replace(outcome.decision, next_steps=(SAY_FIRST,)))
     match = group.bench.own_baseline_for(last)
     if match.baseline is not None and stored and {run.id for run in stored} <= {run.id for run in match.baseline.runs}:
         # Continued from an invocation that was interrupted after it had recorded this cell.

@@ -9,11 +9,26 @@ import pytest
 
 from pytest_moeperf.errors import UsageProblem
 from pytest_moeperf.model.settings import ServerSettings, Settings
-from pytest_moeperf.model.spec import ServerSpec
+from pytest_moeperf.model.spec import ServerSpec, Stated
 
 
 def server_spec(settings: Settings, backend: str, server: ServerSettings | None = None) -> ServerSpec:
     """The spec of a backend as the configuration has it."""
+    if settings.engine == "attached":
+        # What the file says of launching says nothing of a server that somebody else launched.
+        return ServerSpec(
+            engine=settings.engine,
+            backend=backend,
+            model=_resolved(settings.model, settings.root),
+            attach_url=settings.attach_url,
+            stated=Stated(
+                hardware=settings.attach_hardware,
+                model=settings.attach_model,
+                engine=settings.attach_engine,
+                version=settings.attach_version,
+                args=settings.attach_args,
+            ),
+        )
     server = server or settings.server_for(backend)
     return ServerSpec(
         engine=settings.engine,
@@ -30,7 +45,6 @@ def server_spec(settings: Settings, backend: str, server: ServerSettings | None 
         env=server.env,
         cwd=settings.root,
         start_timeout_s=server.start_timeout_s,
-        attach_url=settings.attach_url,
     )
 
 

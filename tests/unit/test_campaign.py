@@ -62,6 +62,9 @@ class ScriptedBench:
     def clock(self) -> float:
         return self.now_s
 
+    def running(self, arm: str) -> str:
+        return "warm server, pid 12" if self.warm and arm == CANDIDATE and not self.asked else ""
+
     @contextmanager
     def launch(self, arm: str, *, fresh: bool) -> Iterator[ScriptedServer]:
         self.asked.append((arm, fresh))

@@ -9,7 +9,14 @@ from typing import Any
 
 import pytest
 
-from pytest_moeperf.fingerprint import argument_names, build_fingerprint, describe, differences, known_differences
+from pytest_moeperf.fingerprint import (
+    argument_names,
+    build_fingerprint,
+    describe,
+    differences,
+    known_differences,
+    unknown_fields,
+)
 from pytest_moeperf.model.run import Fingerprint
 from pytest_moeperf.model.verdict import Difference
 from pytest_moeperf.model.workload import Workload
@@ -264,3 +271,71 @@ def test_argument_names() -> None:
         "fp4_gemm_backend",
         "tp_size",
     )
+
+
+def attached(**changes: Any) -> Fingerprint:
+    given: dict[str, Any] = {
+        "env": {},
+        "software": {"engine": "vllm"},
+        "hardware": {"stated": "8x H200"},
+        "model": {"name": "m"},
+        "arguments": {"arguments": None},
+    }
+    return fingerprint(None, **given | changes)
+
+
+def test_hardware_that_nobody_stated_is_equal_to_nothing() -> None:
+    """Not even to itself: two servers on unknown machines are not shown to be alike."""
+    unknown = attached(hardware={"stated": None})
+    assert unknown_fields(unknown) == ("hardware.stated",)
+    found = [each for each in differences(unknown, unknown) if each.blocking]
+    assert describe(found) == [
+        "unknown in both, so not shown to be equal: the attached server's hardware ([attach] hardware = "
+        '"8x H200" states it)'
+    ]
+    assert fields(differences(attached(), unknown), blocking=True) == ["hardware.stated"]
+    assert fields(differences(attached(), attached(hardware={"stated": "4x H200"})), blocking=True) == [
+        "hardware.stated"
+    ]
+    assert unknown_fields(attached()) == ()
+
+
+def test_how_an_attached_server_was_started_is_told_where_nobody_knows_it() -> None:
+    """No server but SGLang gives its arguments: unknown on both sides it is said, known on one it blocks."""
+    assert fields(differences(attached(), attached()), blocking=False) == ["server.arguments"]
+    stated = attached(arguments={"stated_args": "--tp=8"})
+    assert differences(stated, stated) == ()
+    assert set(fields(differences(attached(), stated), blocking=True)) == {"server.stated_args"}
+    assert fields(differences(stated, attached(arguments={"stated_args": "--tp=4"})), blocking=True) == [
+        "server.stated_args"
+    ]
+
+
+def test_an_engine_that_names_itself_nowhere_is_unknown() -> None:
+    assert unknown_fields(attached(software={"engine": None})) == ("software.engine",)
+
+
+def test_the_workers_of_a_router_are_what_it_runs_with(server_info: dict[str, Any]) -> None:
+    def router(*decode: dict[str, Any]) -> Fingerprint:
+        return fingerprint({"model_path": "m", "prefill": [server_info], "decode": list(decode)})
+
+    busy = server_info | {"internal_states": [{"last_gen_throughput": 7.0}]}
+    assert differences(router(server_info, server_info), router(server_info, busy)) == ()
+    assert router(server_info, server_info).server["decode.workers"] == 2
+    fewer = differences(router(server_info, server_info), router(server_info))
+    assert fields(fewer, blocking=True) == ["server.decode.workers"]
+    other = router(server_info, server_info | {"page_size": 64, "moe_runner_backend": "triton"})
+    found = differences(router(server_info, server_info), other)
+    assert fields(found, blocking=True) == ["server.decode.2.page_size"]
+    assert fields(found, blocking=False) == ["server.decode.2.moe_runner_backend"]
+
+
+def test_an_older_baseline_that_holds_less_of_a_model_stays_comparable() -> None:
+    def of(**model: Any) -> Fingerprint:
+        return fingerprint({}, model={"name": "zai-org/GLM-5"} | model)
+
+    assert fields(differences(of(), of(config_digest="1", revision="abc")), blocking=True) == []
+    assert fields(differences(of(revision="abc"), of(revision="def")), blocking=True) == ["server.model.revision"]
+    digest = {"config_digest": "1"}
+    assert fields(differences(of(**digest), of(**digest, quantization="fp8")), blocking=True) == []
+    assert fields(differences(of(**digest), of(**digest, name="other")), blocking=True) == []

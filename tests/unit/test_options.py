@@ -113,6 +113,34 @@ def test_attaching_chooses_the_engine_and_names_a_backend() -> None:
     assert resolved.backends == ("attached",)
 
 
+def test_what_is_said_last_decides_between_a_running_server_and_an_engine() -> None:
+    """README's own file has an engine; the server that is attached is not launched by it."""
+    file = {"engine": "sglang", "model": "m", "reference": "triton", "server": {"args": ["--a"]}}
+    resolved = settings(file, attach_url="http://127.0.0.1:30000")
+    assert (resolved.engine, resolved.backends, resolved.reference) == ("attached", ("attached",), "")
+    by_variable = settings(file, environ={"MOEPERF_ATTACH": "http://127.0.0.1:30000/v1/"})
+    assert (by_variable.engine, by_variable.attach_url) == ("attached", "http://127.0.0.1:30000")
+    launched = settings({"attach": "http://127.0.0.1:30000"}, engine="simulated", backends=("triton",))
+    assert (launched.engine, launched.attach_url) == ("simulated", "")
+    named = settings(file, attach_url="http://127.0.0.1:30000", backends=("new",))
+    assert (named.backends, named.reference) == (("new",), "triton")
+
+
+def test_what_the_user_states_of_an_attached_server() -> None:
+    table = {"url": "http://127.0.0.1:30000", "hardware": "8x H200", "engine": "vllm"}
+    resolved = settings({"attach": table}, environ={"MOEPERF_ATTACH_HARDWARE": "4x H200"})
+    assert (resolved.engine, resolved.attach_url) == ("attached", "http://127.0.0.1:30000")
+    assert (resolved.attach_hardware, resolved.attach_engine) == ("4x H200", "vllm")
+    assert settings({"attach": {"hardware": "8x H200"}}).engine == "simulated"
+    assert "unknown key 'attach.hardwear'" in refusal({"attach": {"hardwear": "8x H200"}})
+
+
+@pytest.mark.parametrize("url", ["http://h:1", "http://h:1/", "http://h:1/v1", "http://h:1/v1/"])
+def test_a_base_url_as_clients_of_openai_want_it(url: str) -> None:
+    assert settings({"attach": url}).attach_url == "http://h:1"
+    assert settings({"attach": url.replace("h:1", "h:1/prefix")}).attach_url == "http://h:1/prefix"
+
+
 @pytest.mark.parametrize(
     ("table", "text"),
     [
@@ -120,7 +148,7 @@ def test_attaching_chooses_the_engine_and_names_a_backend() -> None:
             {"engin": "sglang"},
             (
                 "/suite/moeperf.toml [tool.moeperf]: unknown key 'engin'\n  allowed: assumed_launch_sd, assumed_session_sd,"
-                " attach, backends, baselines, budget, devices, engine, hosts, inconclusive, keep_server, launcher, launches,"
+                " attach, attach.args, attach.engine, attach.hardware, attach.model, attach.version, backends, baselines, budget, devices, engine, hosts, inconclusive, keep_server, launcher, launches,"
                 " max_drift, min_window, mode, model, nnodes, profile, proven, reference, regression, rendezvous, report, request_timeout,"
                 " runs, seed, server, strict_evidence, tensor_parallel, verify_wins, win"
             ),
@@ -204,8 +232,8 @@ def test_a_bad_environment_variable_is_named() -> None:
         (
             {"engine": "sglang", "attach_url": "http://h:1"},
             (
-                "--perf-attach: a running server is attached, but the engine is 'sglang'\n"
-                "  allowed: --perf-attach with --perf-engine=attached, or without --perf-engine"
+                "--perf-attach and --perf-engine (command line): a running server is attached, but the engine is "
+                "'sglang'\n  allowed: one of the two: an attached server says itself what engine it is"
             ),
         ),
         (

@@ -27,6 +27,7 @@ from pytest_moeperf.load import connection as connection_module
 from pytest_moeperf.load.clock import enable_kernel_stamps
 from pytest_moeperf.load.driver import LoadProgress, drive, workers_for
 from pytest_moeperf.load.prompts import make_prompts
+from pytest_moeperf.metrics import compute_metrics
 from pytest_moeperf.model.records import LoadResult
 from pytest_moeperf.model.workload import Workload
 
@@ -308,6 +309,28 @@ def test_trailers_behind_the_last_chunk(announced: bytes, monkeypatch: pytest.Mo
         lambda connection: connection.serve([head, *good_answer()[1:-1], b"0\r\nX-Time: 3\r\n\r\n"])
     ) as server:
         assert_good(load(server, timeout_s=10))
+
+
+@pytest.mark.parametrize(("held", "undefined"), [(False, set()), (True, {"ttft", "tpot", "itl"})])
+def test_an_answer_that_something_on_the_way_collects(held: bool, undefined: set[str]) -> None:
+    workload = Workload(concurrency=4, input_len=8, output_len=12, num_prompts=8)
+
+    def serve(connection: Connection) -> None:
+        head, *pieces = good_answer(12)
+        while connection.read_request() is not None:
+            connection.send(head)
+            if held:
+                time.sleep(0.01 * len(pieces))
+                connection.send(b"".join(pieces))
+            else:
+                for piece in pieces:
+                    time.sleep(0.01)
+                    connection.send(piece)
+
+    with serving(serve) as server:
+        result = load(server, workload)
+    assert_good(result, workload)
+    assert set(compute_metrics(result, workload).undefined) == undefined
 
 
 def waiting_server() -> contextlib.AbstractContextManager[ScriptedServer]:

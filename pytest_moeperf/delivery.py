@@ -25,6 +25,7 @@ _AT_ONCE_SHARE = 0.10
 """An answer that takes less of its time from first to last token ..."""
 _AT_ONCE_TOKEN_NS = 500_000
 """... and less than this a token, comes at once: 2000 tokens a second in one stream."""
+_LATE_RATIO = 4.0
 _MOST_HELD_BACK = 0.10
 """Of the answers; the network delays one now and then."""
 MOST_SPECULATED = 8.0
@@ -76,35 +77,44 @@ def tokens_until(arrivals: Arrivals, send_ns: int, at_ns: int) -> int:
     return tokens + max(0, at_ns - begun) * int(arrivals.tokens[position]) // max(1, gap)
 
 
-def tokens_per_step(answers: Sequence[tuple[RequestRecord, Arrivals]]) -> float | None:
-    """Of one stream. The server's own count where it speculates and tells. Otherwise lumps of one size are a stream
+def tokens_per_step(records: Sequence[RequestRecord]) -> float | None:
+    """Of one stream. The server's own count where it speculates and tells. Otherwise events of one size are a stream
     interval's, of which each token was a step, and other small ones are what speculation makes in a step."""
     import numpy as np
 
-    verified = [record.verify_steps for record, _ in answers]
+    verified = [record.verify_steps for record in records]
     steps = sum(count for count in verified if count)
     if steps and all(verified):
-        return sum(sum(record.event_tokens) for record, _ in answers) / steps
-    inner = [arrivals.tokens[1:-1] for _, arrivals in answers if len(arrivals.tokens) > 2]
+        return sum(sum(record.event_tokens) for record in records) / steps
+    inner = [np.array(record.event_tokens[1:-1]) for record in records if len(record.event_tokens) > 2]
     if not inner:
-        return 1.0 if answers else None
+        return 1.0 if records else None
     sizes = np.concatenate(inner)
     mean = float(sizes.mean())
     regular = int(np.bincount(sizes).max()) >= _REGULAR_SHARE * len(sizes)
     return 1.0 if regular or mean > MOST_SPECULATED else max(1.0, mean)
 
 
-def unshown(answers: Sequence[tuple[RequestRecord, Arrivals]]) -> dict[str, str]:
-    """Why latencies (of ``UNSHOWN``) are not to be had from how these answers arrived."""
+def unshown(answers: Sequence[tuple[RequestRecord, Arrivals]], *, late_ms: float) -> dict[str, str]:
+    """Why latencies (of ``UNSHOWN``) are not to be had from how these answers arrived.
+
+    :param late_ms: how late the client was with its reads: what so little explains is nobody else's doing.
+    """
     several = [(record, arrivals) for record, arrivals in answers if int(arrivals.tokens.sum()) > 1]
     if not several:
         return {}
-    held = [(record, arrivals) for record, arrivals in several if _is_held_back(arrivals)]
-    doubled = sum(int(arrivals.events[0]) > 1 for _, arrivals in several)
-    if len(held) > _MOST_HELD_BACK * len(several) or doubled > len(several) / 2:
-        record, arrivals = (held or several)[len(held or several) // 2]
+    doubled = [
+        (record, arrivals)
+        for record, arrivals in several
+        if arrivals.tokens[0] > 1 and _made_in_ms(record, arrivals) > _LATE_RATIO * late_ms
+    ]
+    held = [(record, arrivals) for record, arrivals in doubled if _is_held_back(arrivals)]
+    doubled = [(record, arrivals) for record, arrivals in doubled if arrivals.events[0] > 1]
+    if len(held) > _MOST_HELD_BACK * len(several) or len(doubled) > len(several) / 2:
+        found = max(held, doubled, key=len)
+        record, arrivals = found[len(found) // 2]
         why = (
-            f"{max(len(held), doubled)} of {len(answers)} answers began with several tokens at once (request "
+            f"{len(found)} of {len(answers)} answers began with several tokens at once (request "
             f"{record.index}: {arrivals.tokens[0]} of its {arrivals.tokens.sum()} came together, "
             f"{(arrivals.ns[0] - record.send_ns) / 1e6:.0f} ms after it was sent). Something between server and client "
             "collects them (a proxy that buffers, a gateway), so when each was generated is not shown; switch its "
@@ -117,6 +127,11 @@ def unshown(answers: Sequence[tuple[RequestRecord, Arrivals]]) -> dict[str, str]
         why = f"events came {events / arrived:.0f} at a time, so how far apart they were generated is not shown"
         return {"itl": why}
     return {}
+
+
+def _made_in_ms(record: RequestRecord, arrivals: Arrivals) -> float:
+    """About the time that the tokens of the first arrival took."""
+    return float((arrivals.ns[-1] - record.send_ns) * arrivals.tokens[0] / arrivals.tokens.sum()) / 1e6
 
 
 def _is_held_back(arrivals: Arrivals) -> bool:

@@ -64,7 +64,7 @@ def compute_metrics(result: LoadResult, workload: Workload, *, slo: Sequence[tup
     delivered = [(record, arrivals) for record, arrivals in answers if record.ok]
     good = [record for record, _ in delivered]
     tokens = sum(output_tokens(record) for record in good)
-    undefined = unshown(delivered)
+    undefined = unshown(delivered, late_ms=result.client.stamp_delay_ms_p99 or 0.0)
     if slo and (unseen := [metric for metric, _ in slo if metric in undefined]):
         undefined["goodput"] = undefined[unseen[0]]
     duration_ns = _duration_ns(result.records)
@@ -91,7 +91,7 @@ def compute_metrics(result: LoadResult, workload: Workload, *, slo: Sequence[tup
         icl_ms=distribution(() if "itl" in undefined else icl),
         e2el_ms=distribution(_defined(e2el_ms, good)),
         tokens_per_event=_ratio(sum(sum(record.event_tokens) for record in good), events),
-        tokens_per_step=tokens_per_step(delivered),
+        tokens_per_step=tokens_per_step(good),
         cached_tokens=_sum_if_known(record.cached_tokens for record in good),
         prompt_tokens=_sum_if_known(record.prompt_tokens for record in good),
         goodput_rps=(

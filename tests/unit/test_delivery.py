@@ -156,6 +156,12 @@ def test_a_few_answers_that_the_network_delays_do_not_matter() -> None:
     assert seen.tpot_ms.mean == pytest.approx(STEP, rel=1e-4)
 
 
+def test_a_client_that_comes_late_is_not_a_proxy() -> None:
+    load = run(flushed(3, 6, *range(9, TOKENS), TOKENS))
+    assert metrics_of(load).undefined != {}
+    assert metrics_of(result(*load.records, stamp_delay_ms_p99=9.0)).undefined == {}
+
+
 def test_a_prefill_far_longer_than_the_decode_is_no_bundle() -> None:
     assert metrics_of(run(one_by_one, ttft=9000.0, step=2.0)).undefined == {}
 

@@ -149,11 +149,12 @@ def test_tokens_of_the_first_event_are_not_in_the_rate() -> None:
     assert metrics_of(run(deliver)).tpot_ms.mean == pytest.approx(STEP)
 
 
-def test_a_few_answers_that_the_network_delays_do_not_matter() -> None:
-    odd = run(flushed(5, *range(6, TOKENS + 1)), concurrency=1, waves=1).records[0]
-    seen = compute_metrics(result(*run(one_by_one, waves=5).records, odd), Workload(concurrency=4, num_prompts=21))
+@pytest.mark.parametrize("odd", [flushed(5, *range(6, TOKENS + 1)), flushed(TOKENS)])
+def test_a_hiccup_of_the_server_while_one_wave_begins_is_no_proxy(odd: Delivery) -> None:
+    load = result(*run(one_by_one, waves=3).records, *run(odd, waves=1).records)
+    seen = compute_metrics(load, Workload(concurrency=4, num_prompts=16))
     assert seen.undefined == {}
-    assert seen.tpot_ms.mean == pytest.approx(STEP, rel=1e-4)
+    assert seen.tpot_ms.mean == pytest.approx(STEP, rel=1e-3)
 
 
 def test_a_client_that_comes_late_is_not_a_proxy() -> None:

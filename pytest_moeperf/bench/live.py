@@ -312,7 +312,8 @@ class LiveServer:
             backend_flags=spec.own_args,
             model=place.model,
             args=None if spec.engine == "attached" else spec.args,
-            files=self.code.files,
+            # The simulated engine says itself what its profile holds.
+            files=self.code.files if spec.engine != "simulated" else None,
             arguments=place.arguments,
         )
 

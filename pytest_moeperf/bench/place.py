@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 from collections.abc import Mapping
@@ -29,6 +30,13 @@ class Code:
     """Of an engine that was built from source: its commit and local changes."""
     files: Mapping[str, Plain] = field(default_factory=dict)
     """Content of the files that arguments and variables name, by ``file.ARGUMENT``."""
+
+    def digest(self, spec_digest: str) -> str:
+        """Two specs of one digest are served by one launch; after an edit a server that was kept warm is not theirs."""
+        if not self.source and not self.files:
+            return spec_digest
+        text = json.dumps([spec_digest, dict(self.source), dict(self.files)], sort_keys=True)
+        return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -89,11 +97,12 @@ class Place:
 
     def read_code(self) -> Code:
         """Read anew for each launch: it may be edited in between."""
-        # The simulated engine is this package, and says itself what its profile holds.
-        if self.spec.engine in WITHOUT_GPU:
+        if self.spec.engine == "attached":
             return Code()
         source = read_source_build(self.spec.engine, self.spec.python, env=self.spec.env)
-        return Code(source=source, files=read_named_files(self.spec.args, self.env, model=self.spec.model))
+        # Only the simulated engine is launched in the configuration's folder.
+        cwd = self.spec.cwd if self.spec.engine == "simulated" else ""
+        return Code(source=source, files=read_named_files(self.spec.args, self.env, model=self.spec.model, cwd=cwd))
 
     @cached_property
     def draft_has_experts(self) -> bool | None:

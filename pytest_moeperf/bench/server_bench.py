@@ -194,6 +194,7 @@ class ServerBench:
             return self._attach(spec, launch, place)
         plan = self._plan(spec, place, name)
         code = place.read_code()
+        plan = replace(plan, spec_digest=code.digest(plan.spec_digest))
         server = stack.enter_context(
             lease(
                 plan,

@@ -121,6 +121,7 @@ IGNORED_ENV: tuple[str, ...] = (
     "*_DIR",
     "*_PATH",
     "*_HOME",
+    "*_BASE",
     "*_FILE",
     "*_PORT",
     "*_HOST",

@@ -3,6 +3,7 @@ server's traces say. The same words for every reporter."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 
 from pytest_moeperf.evidence import side_effects
@@ -13,6 +14,8 @@ from pytest_moeperf.reporting.text import shorten
 
 _COMMIT_SHOWN = 12
 _NOTE_LIMIT = 300
+_STAMP = re.compile(r"\[\d{4}-\d\d-\d\d \d\d:\d\d:\d\d[^\]]*\] ?")
+"""Of a line in SGLang's log: it differs between launches, and says nothing."""
 
 
 def engine_lines(outcome: Outcome) -> list[str]:
@@ -67,7 +70,7 @@ def note_lines(outcome: Outcome) -> list[str]:
         run = next((run for run in reversed(outcome.runs) if run.launch.arm == arm), None)
         evidence = run.evidence if run else outcome.evidence if arm == CANDIDATE else None
         for note in side_effects(evidence) if evidence else ():
-            notes.setdefault(note, []).append(arm)
+            notes.setdefault(_STAMP.sub("", note), []).append(arm)
     both = any(run.launch.arm == REFERENCE for run in outcome.runs)
     return [
         f"Note{f' ({arms[0]})' if both and len(arms) == 1 else ''}: {shorten(note, _NOTE_LIMIT)}."

@@ -19,6 +19,7 @@ from pytest_moeperf.bench.vitals import ServerSilent, SilenceWatch, Vitals, run_
 from pytest_moeperf.bench.warmup import measure_until_steady
 from pytest_moeperf.bench.witness import Witness
 from pytest_moeperf.engines.attached import identify
+from pytest_moeperf.engines.attached_log import of_another_server
 from pytest_moeperf.engines.control import Control
 from pytest_moeperf.engines.identity import Answers, read_identity
 from pytest_moeperf.engines.sglang import BACKEND_FLAG
@@ -173,6 +174,7 @@ class LiveServer:
             *self._same_server(answer, metrics_text, before, after, result),
             self._process_check(),
             *self.launch_checks,
+            *of_another_server(self.place.spec.stated.log, self.read_log(), info),
             *evidence_checks(evidence, strict=self.rules.strict_evidence),
             *(gpu_checks(telemetry, self._own_pids()) if self.place.gpus else ()),
             *simulation_check(info, metrics.duration_s),

@@ -21,8 +21,10 @@ from pytest_moeperf.bench.sanity import greedy_answers
 from pytest_moeperf.bench.vitals import Vitals
 from pytest_moeperf.bench.warmup import WARM_UP_RUNS
 from pytest_moeperf.engines.attached import attach
+from pytest_moeperf.engines.attached_log import read_stated_log
 from pytest_moeperf.engines.catalog import engine_named
 from pytest_moeperf.engines.control import Control
+from pytest_moeperf.evidence import unread_version
 from pytest_moeperf.fingerprint import build_fingerprint, differences, known_differences
 from pytest_moeperf.model.baseline import BaselineMatch
 from pytest_moeperf.model.bench import Launched
@@ -104,10 +106,11 @@ class ServerBench:
         spec = self._specs[arm]
         if spec.engine == "attached":
             return f"the server at {spec.attach_url}"
+        digest = self.place(arm).read_code().digest(spec.digest)
         found = (
             server.pid
             for server in list_servers()
-            if server.spec_digest == spec.digest and not server.exclusive and server.state in ("ready", "warm")
+            if server.spec_digest == digest and not server.exclusive and server.state in ("ready", "warm")
         )
         pid = next(found, None)
         return f"warm server, pid {pid}" if pid is not None else ""
@@ -245,6 +248,8 @@ class ServerBench:
         assert served is not None  # noqa: S101  # an attached place has it
         hardware = spec.stated.hardware or 'hardware unknown, so equal to nothing: [attach] hardware = "..." states it'
         said = "" if served.engine == "simulated" else f"; {hardware}"
+        if unread := unread_version(served.engine or "", served.version):
+            said += f"; {unread}"
         self._listener.on_start(
             spec, ServerProgress(elapsed_s=0.0, phase=f"attached to {served.text}{said}", detail="")
         )
@@ -257,7 +262,7 @@ class ServerBench:
             api_key=_api_key(),
             protocol=served.protocol,
             served_model=served.served[0] if served.served else served.model or "",
-            read_log=lambda: "",
+            read_log=partial(read_stated_log, spec.stated.log),
             vitals=Vitals(None, name=spec.attach_url),
             same_process=lambda: None,
             server_pid=None,

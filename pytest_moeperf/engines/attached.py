@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from pytest_moeperf.asking import Answer
+from pytest_moeperf.engines.attached_log import refuse_unreadable_log
 from pytest_moeperf.engines.control import Control
 from pytest_moeperf.engines.identity import OPENAI, Answers, Identity, read_identity
 from pytest_moeperf.engines.unreachable import no_server, unreachable
@@ -24,7 +25,7 @@ class AttachedEngine:
     protocol = OPENAI
 
     def check(self, spec: ServerSpec) -> None:
-        del spec
+        refuse_unreadable_log(spec.stated.log)
 
     def version(self, spec: ServerSpec) -> str | None:
         del spec

@@ -73,6 +73,7 @@ class Settings:
     attach_engine: str = ""
     attach_version: str = ""
     attach_args: str = ""
+    attach_log: str = ""
     reference: str = ""
     """Backend whose baseline a candidate is held against; empty: its own."""
     reference_servers: dict[str, ServerSettings] = field(default_factory=dict)

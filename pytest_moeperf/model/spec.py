@@ -22,6 +22,8 @@ class Stated:
     version: str = ""
     args: str = ""
     """How it was started."""
+    log: str = ""
+    """Path of what it writes, here."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

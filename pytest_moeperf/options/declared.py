@@ -122,6 +122,12 @@ OPTIONS: tuple[Option, ...] = (
         help="how the attached server was started, if it doesn't say",
     ),
     Option(
+        target="attach_log",
+        key="attach.log",
+        parse=as_text,
+        help="the attached server's log, where this machine can read it: evidence of the MoE runner that ran",
+    ),
+    Option(
         target="reference",
         flag="--perf-reference",
         key="reference",

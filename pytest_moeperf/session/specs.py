@@ -27,6 +27,7 @@ def server_spec(settings: Settings, backend: str, server: ServerSettings | None 
                 engine=settings.attach_engine,
                 version=settings.attach_version,
                 args=settings.attach_args,
+                log=os.path.join(settings.root, settings.attach_log) if settings.attach_log else "",
             ),
         )
     server = server or settings.server_for(backend)

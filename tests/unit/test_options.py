@@ -148,7 +148,7 @@ def test_a_base_url_as_clients_of_openai_want_it(url: str) -> None:
             {"engin": "sglang"},
             (
                 "/suite/moeperf.toml [tool.moeperf]: unknown key 'engin'\n  allowed: assumed_launch_sd, assumed_session_sd,"
-                " attach, attach.args, attach.engine, attach.hardware, attach.model, attach.version, backends, baselines, budget, devices, engine, hosts, inconclusive, keep_server, launcher, launches,"
+                " attach, attach.args, attach.engine, attach.hardware, attach.log, attach.model, attach.version, backends, baselines, budget, devices, engine, hosts, inconclusive, keep_server, launcher, launches,"
                 " max_drift, min_window, mode, model, nnodes, profile, proven, reference, regression, rendezvous, report, request_timeout,"
                 " runs, seed, server, strict_evidence, tensor_parallel, verify_wins, win"
             ),

@@ -13,9 +13,9 @@ from pytest_moeperf.model.run import Evidence
 from pytest_moeperf.model.verdict import Decision, Verdict
 from pytest_moeperf.units import format_change
 
-AGAIN = "{pytest} --update-baselines"
-GIVE_REASON = '{pytest} --update-baselines --perf-reason="why this is accepted"'
-VERIFY = "{pytest} --update-baselines --perf-verify-wins"
+AGAIN = "{pytest} --update-baselines -k {node}"
+GIVE_REASON = "{pytest} --update-baselines --perf-reason='why' -k {node}"
+VERIFY = "{measure} --perf-verify-wins -k {node}"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -66,7 +66,7 @@ def unfit_to_join(
         return Refusal(
             reason=f"{decision.cell.label} was held against the baseline of {existing.cell.label}, "
             "which only its own runs may change.",
-            next_step=f"{AGAIN} --backend={existing.cell.backend}",
+            next_step=f"{{pytest}} --update-baselines --backend={existing.cell.backend}",
         )
     if evidence.runner and existing.evidence.runner and evidence.runner != existing.evidence.runner:
         return Refusal(
@@ -148,13 +148,13 @@ def _kind_of_undecided(steps: Sequence[Step], *, reason: str) -> str | Refusal:
     if better:
         return Refusal(
             reason=f"Neither proven nor verified, and outside the noise and the win margin: {_texts(better)}.",
-            next_step=f"{VERIFY}, with a larger --perf-budget if that ran out",
+            next_step=VERIFY,
         )
     worse = [step for step in steps if step.looks_worse and (reason or not step.noise)]
     if worse and not reason:
         return Refusal(
             reason=f"Not decided, and outside the noise and the regression margin: {_texts(worse)}.",
-            next_step=f"a larger --perf-budget decides it; or accept it: {GIVE_REASON}",
+            next_step=f"if that is accepted: {GIVE_REASON}",
         )
     return "moved" if worse else "extended"
 

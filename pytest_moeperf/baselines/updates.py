@@ -27,7 +27,6 @@ from pytest_moeperf.baselines.levels import all_runs, change, cumulative_drift, 
 from pytest_moeperf.baselines.merge import SESSION_LIMIT, keep_sessions
 from pytest_moeperf.baselines.rules import (
     GIVE_REASON,
-    VERIFY,
     Refusal,
     kind_of,
     steps_of,
@@ -181,7 +180,7 @@ def _drift_refusal(existing: Baseline, update: Update, *, bounds: Sequence[Bound
                 reason=f"{bound.key} would be {format_change(bound.ratio(drift))} from the anchor of "
                 f"{anchor[0].started_at[:10]} ({_level_text(anchor, bound)}), by steps of which none was accepted "
                 f"with a reason; the bound on that drift is {format_percent(max_drift)}.",
-                next_step=GIVE_REASON if too_low else f"{VERIFY}; or {GIVE_REASON}",
+                next_step=GIVE_REASON,
             )
     return None
 

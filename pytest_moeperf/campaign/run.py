@@ -28,6 +28,8 @@ BLOCK_PAIRS = (0, 0, 1, 1)
 cancels."""
 VERIFY_ORDER = (REFERENCE, REFERENCE, CANDIDATE, CANDIDATE, CANDIDATE, CANDIDATE, REFERENCE, REFERENCE)
 VERIFY_PAIRS = (0, 1, 0, 1, 2, 3, 2, 3)
+BUDGET_ROOM = 1.5
+"""Times what all launches are expected to take: launches differ, and a void run is made again."""
 
 
 class Campaign:
@@ -419,7 +421,15 @@ class Campaign:
             f"The budget of {format_duration(budget)} (--perf-budget) is used up: {left_text} is left, and {what} "
             f"would take about {cost_text}."
         )
-        self._set(key, gate.conclude(replace(self._states[key], over_budget=True), why))
+        self._set(key, gate.conclude(replace(self._states[key], budget_wanted_s=self._enough_s(key)), why))
+
+    def _enough_s(self, key: str) -> float:
+        """For all launches that this cell could come to need, were it alone, and some more."""
+        state = self._states[key]
+        pairs = state.settings.looks[-1] + (gate.VERIFY_PAIRS if state.settings.verify_wins else 0)
+        launches = max(2 * pairs + 1, state.settings.record_launches)
+        seen = self._launching_s((CANDIDATE,)) + self._measuring_s(key)
+        return max(BUDGET_ROOM * launches * seen, 2 * (self._settings.budget_s or 0.0))
 
     # -- telling
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import shlex
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -12,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from pytest_moeperf.cli.cells import listed, names
 from pytest_moeperf.cli.commands import DONE, NO, Commands, add_baselines_option
-from pytest_moeperf.cli.configuration import beside_file, settings_here, store_at
+from pytest_moeperf.cli.configuration import report_at, settings_here, store_at
 from pytest_moeperf.cli.output import change_text, print_lines, width
 from pytest_moeperf.errors import UsageProblem
 from pytest_moeperf.model.settings import Settings
@@ -21,9 +22,7 @@ if TYPE_CHECKING:
     from pytest_moeperf.baselines import BaselineStore, Refusal, Update
     from pytest_moeperf.model.verdict import Outcome
 
-REPORT_FOLDER = "moeperf-report"
 BY = "moeperf accept"
-PYTEST = "pytest -m perf"
 _TO_SECONDS = len("2026-11-01T10:00:00")
 
 
@@ -35,7 +34,7 @@ def add(commands: Commands) -> None:
         description="Record the runs of a report as the accepted baseline of a cell, without measuring again. "
         "The rules are those of --update-baselines: only valid runs, no win that nobody verified. "
         "The reason is kept in the baseline's history. Exit code 1: refused, nothing was written.",
-        example="pytest -m perf --backend=triton --perf-report=moeperf-report\n"
+        example="pytest -m perf --backend=triton\n"
         'moeperf accept triton/c10-in512-out128 --reason "slower since the security fix in 0.5.15"',
     )
     parser.add_argument(
@@ -48,7 +47,7 @@ def add(commands: Commands) -> None:
         "--from",
         dest="report",
         metavar="REPORT_DIR",
-        help=f"folder or file of the report; default: that of the configuration, else {REPORT_FOLDER}",
+        help="folder or file of the report; default: that of the configuration, else of the last invocation",
     )
     add_baselines_option(parser)
 
@@ -61,14 +60,15 @@ def run(args: argparse.Namespace) -> int:
     if not args.reason.strip():
         raise UsageProblem(where="--reason", problem="is empty", allowed="a sentence that the history keeps")
     settings = settings_here()
-    report = Path(args.report) if args.report else beside_file(settings, settings.report_dir or REPORT_FOLDER)
+    report = report_at(settings, args.report)
     name, _, digest = args.cell.partition("@")
     outcomes = outcomes_of(name, read_report(report), report=report)
     store = store_at(settings, args.baselines)
     proposal = propose(outcomes, digest=digest, settings=settings, store=store, reason=args.reason)
     cell = outcomes[0].decision.cell
     if isinstance(proposal, Refusal):
-        next_step = fill(proposal.next_step, node_id=outcomes[0].node_id, pytest_command=PYTEST)
+        pytest_command = f"pytest -m perf --backend={shlex.quote(cell.backend)}"
+        next_step = fill(proposal.next_step, node_id=outcomes[0].node_id, pytest_command=pytest_command)
         print(f"{cell.label}: not accepted", file=sys.stderr)
         for line in wrap(f"{proposal.reason} {proposal.because}".rstrip(), width=width(), first="  ", rest="  "):
             print(line, file=sys.stderr)
@@ -117,7 +117,7 @@ def propose(
     runs = runs_to_record(candidate_runs(outcomes), decision)
     last = next((run for run in reversed(runs) if not run.warmup), None)
     if last is None:
-        return Refusal(reason="The report has no run of this cell.", next_step=f"{PYTEST} --perf-report=DIR")
+        return Refusal(reason="The report has no run of this cell.", next_step="{pytest} -k {node}")
     engine, model = gravest.session.get("engine", ""), gravest.session.get("model", "")
     match = store.match(
         engine=engine, model=model, cell=decision.cell, fingerprint=last.fingerprint, compare=differences
@@ -135,7 +135,7 @@ def propose(
     if moved and moved[-1][:_TO_SECONDS] > last.started_at[:_TO_SECONDS]:
         return Refusal(
             reason=f"The level was moved at {moved[-1]}, after these runs were measured and held against it.",
-            next_step="{pytest} --perf-report=DIR",
+            next_step="{pytest} -k {node}",
         )
     return propose_update(
         existing,

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pytest_moeperf.model.settings import Settings
+from pytest_moeperf.reporting.files import LAST_REPORT
 
 if TYPE_CHECKING:
     from pytest_moeperf.baselines import FileStore
@@ -35,6 +36,16 @@ def beside_file(settings: Settings, folder: str) -> Path:
     configured = Path(settings.root) / folder
     here = Path.cwd()
     return configured.relative_to(here) if configured.is_relative_to(here) else configured
+
+
+def report_at(settings: Settings, given: str | None) -> Path:
+    """Of the command line, else where reports were asked for, else that of the last invocation."""
+    if given:
+        return Path(given)
+    if not settings.report_dir:
+        return beside_file(settings, str(LAST_REPORT))
+    from_file = settings.provenance.get("report_dir", "").startswith("file")
+    return beside_file(settings, settings.report_dir) if from_file else Path(settings.report_dir)
 
 
 def store_at(settings: Settings, folder: str | None) -> FileStore:

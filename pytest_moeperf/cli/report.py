@@ -5,9 +5,8 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from pytest_moeperf.cli.accept import REPORT_FOLDER
 from pytest_moeperf.cli.commands import DONE, Commands
-from pytest_moeperf.cli.configuration import beside_file, settings_here
+from pytest_moeperf.cli.configuration import report_at, settings_here
 
 
 def add(commands: Commands) -> None:
@@ -23,7 +22,7 @@ def add(commands: Commands) -> None:
         "report",
         nargs="?",
         metavar="REPORT_DIR",
-        help=f"folder or file of the report; default: that of the configuration, else {REPORT_FOLDER}",
+        help="folder or file of the report; default: that of the configuration, else of the last invocation",
     )
     parser.add_argument("--to", metavar="DIR", help="folder to write into; default: that of the report")
 
@@ -35,7 +34,7 @@ def run(args: argparse.Namespace) -> int:
     from pytest_moeperf.reporting.html import write_html
 
     settings = settings_here()
-    report = Path(args.report) if args.report else beside_file(settings, settings.report_dir or REPORT_FOLDER)
+    report = report_at(settings, args.report)
     view = read_view(report)
     folder = Path(args.to) if args.to else (report if report.is_dir() else report.parent)
     print(write_atomically(folder / COMMENT_NAME, pull_request_comment(view)))

@@ -7,7 +7,8 @@ from dataclasses import replace
 
 from pytest_moeperf.gate.evidence import Finding, measured_value, reference_value
 from pytest_moeperf.gate.state import CONFIRM, CONFIRM_ALPHA, SCREEN, VERIFY, CellState
-from pytest_moeperf.gate.words import next_steps, reasons
+from pytest_moeperf.gate.steps import invalid_steps, next_steps
+from pytest_moeperf.gate.words import reasons
 from pytest_moeperf.model.bounds import Bound
 from pytest_moeperf.model.run import ARMS, CANDIDATE, REFERENCE
 from pytest_moeperf.model.verdict import BoundResult, Decision, Verdict
@@ -47,8 +48,9 @@ def decide(state: CellState, findings: Sequence[Finding], *, why: str = "") -> C
         for item in findings
     )
     verdict = overall(tuple(result.verdict for result in results))
-    told = reasons(state, verdict, list(zip(findings, results, strict=True)), why)
-    return _close(state, verdict, results, told, odd=(*state.odd, *_odd(state)), steps=next_steps(state, verdict))
+    judged = list(zip(findings, results, strict=True))
+    told, steps = reasons(state, verdict, judged, why), next_steps(state, verdict, judged)
+    return _close(state, verdict, results, told, odd=(*state.odd, *_odd(state)), steps=steps)
 
 
 def invalid(state: CellState, problems: Sequence[str]) -> CellState:
@@ -58,8 +60,7 @@ def invalid(state: CellState, problems: Sequence[str]) -> CellState:
         for bound in state.bounds
     )
     told = [f"The runs can't be trusted: {problem}." for problem in problems]
-    steps = ["{pytest} --perf-report=DIR -k {node}    (all raw runs with their checks)"]
-    return _close(state, Verdict.INVALID, results, told, odd=state.odd, steps=steps)
+    return _close(state, Verdict.INVALID, results, told, odd=state.odd, steps=invalid_steps())
 
 
 def _close(

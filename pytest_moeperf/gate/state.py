@@ -93,8 +93,8 @@ class CellState:
     """Hypotheses (bound key, side) rejected so far."""
     discovery: Decision | None = None
     """What a verification has to reproduce."""
-    over_budget: bool = False
-    """The next launches were not affordable: that, not the look, is why the cell ends here."""
+    budget_wanted_s: float | None = None
+    """A budget that would have been enough. None: the look, not the budget, is why the cell ends here."""
     odd: tuple[str, ...] = ()
     decision: Decision | None = None
 

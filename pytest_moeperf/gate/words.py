@@ -1,22 +1,16 @@
-"""The words of a Decision: what happened, how sure, why, what to do. ``{pytest}`` and ``{node}`` are filled in
-by reporters."""
+"""The words of a Decision: what happened, how sure, why. What to do is in ``steps.py``."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from pytest_moeperf.fingerprint import describe
-from pytest_moeperf.gate.evidence import Finding, full_margin, limits, prediction, short_runs
-from pytest_moeperf.gate.state import CONFIRM, SCREEN, VERIFY, VERIFY_PAIRS, CellState
+from pytest_moeperf.gate.evidence import Finding, full_margin, limits, prediction
+from pytest_moeperf.gate.state import CONFIRM, SCREEN, VERIFY, CellState
 from pytest_moeperf.model.bounds import Bound
 from pytest_moeperf.model.verdict import BoundResult, Interval, Verdict
 from pytest_moeperf.units import format_level, format_percent, format_quantity
 from pytest_moeperf.verdicts import explain, format_interval
-
-RECORD_STEP = "{pytest} --update-baselines -k {node}"
-REFERENCE_STEP = (
-    "{pytest} --perf-reference=BACKEND -k {node}    (head to head in fresh launches; needs no stored baseline)"
-)
 
 
 def headline(state: CellState, result: BoundResult) -> str:
@@ -79,7 +73,7 @@ def _nothing_to_compare(state: CellState, verdict: Verdict, finding: Finding) ->
 
 def _regression(state: CellState, finding: Finding, result: BoundResult) -> str:
     if finding.detail:
-        return f"Worse than its {finding.detail}."
+        return f"Its {finding.detail}. That compares nothing, so no baseline lifts it."
     level = format_level(result.interval.level) if result.interval is not None else ""
     return f"Proven worse: the whole {level} interval lies beyond a loss of {_worse_beyond(state, result.bound)}."
 
@@ -131,80 +125,3 @@ def _provisional(state: CellState, verdict: Verdict) -> list[str]:
     if verdict.passes:
         return [f"{text} is assumed."]
     return [f"{text} is assumed, so a regression or a win must be proven by its whole margin."]
-
-
-def next_steps(state: CellState, verdict: Verdict) -> list[str]:
-    """What to do, most useful first. Nothing after a pass."""
-    steps = _STEPS.get(verdict)
-    return steps(state) if steps is not None else []
-
-
-def _no_baseline(_: CellState) -> list[str]:
-    return [f"{RECORD_STEP}    (records this cell)"]
-
-
-def _incomparable(state: CellState) -> list[str]:
-    head_to_head = REFERENCE_STEP
-    if state.capabilities.reference and state.settings.mode != CONFIRM:
-        head_to_head = "{pytest} --perf-mode=confirm -k {node}    (head to head in fresh launches of both arms)"
-    return [
-        f"{RECORD_STEP}    (records a baseline for these conditions beside the old one)",
-        head_to_head,
-        "or measure under the baseline's conditions: set the fields named above back",
-    ]
-
-
-def _unverified(state: CellState) -> list[str]:
-    if state.paired:
-        return [f"{{pytest}} --perf-verify-wins --perf-continue -k {{node}}    ({2 * VERIFY_PAIRS} more launches)"]
-    return [
-        "{pytest} --perf-verify-wins --perf-reference=BACKEND -k {node}    (verifying takes a reference arm)",
-        f"{RECORD_STEP}    (takes the new level without verification)",
-    ]
-
-
-def _verified(_: CellState) -> list[str]:
-    return [f"{RECORD_STEP} --perf-reason='verified win: ...'"]
-
-
-def _worse(_: CellState) -> list[str]:
-    return [f"{RECORD_STEP} --perf-reason='why'    (only if this loss is accepted)"]
-
-
-def _screened(_: CellState) -> list[str]:
-    return ["{pytest} --perf-mode=confirm -k {node}    (decides instead of looking)"]
-
-
-def _undecided(state: CellState) -> list[str]:
-    steps = []
-    if state.settings.mode != CONFIRM:
-        steps.append("{pytest} --perf-mode=confirm -k {node}")
-    if state.over_budget:
-        steps.append(
-            "{pytest} --perf-budget=TIME --perf-continue -k {node}    (a larger budget, on from these runs)"
-            if state.launches
-            else "{pytest} --perf-budget=TIME -k {node}    (a larger budget)"
-        )
-    if not state.capabilities.reference:
-        steps.append(REFERENCE_STEP)
-    if not state.paired:
-        steps.append(f"{RECORD_STEP}    (in further sessions, an hour apart or more: they narrow every interval)")
-    noises = [sd for bound in state.bounds if (sd := short_runs(state, bound)) is not None]
-    if noises:
-        differ = format_percent(round(max(noises), 3))
-        steps.append(
-            f"or longer runs (num_prompts): those of one launch differ by {differ}, most of what launches differ by"
-        )
-    steps.append("moeperf audit    (looks for what makes launches on this host differ)")
-    return steps
-
-
-_STEPS: dict[Verdict, Callable[[CellState], list[str]]] = {
-    Verdict.NO_BASELINE: _no_baseline,
-    Verdict.INCOMPARABLE: _incomparable,
-    Verdict.UNVERIFIED_WIN: _unverified,
-    Verdict.VERIFIED_WIN: _verified,
-    Verdict.REGRESSION: _worse,
-    Verdict.INCONCLUSIVE: _undecided,
-    Verdict.NO_CHANGE_SEEN: _screened,
-}

@@ -20,6 +20,8 @@ class CellPlan:
     cell: Cell
     bounds: tuple[Bound, ...]
     node_id: str = ""
+    reference: str = ""
+    """The other backend that this one is compared with; empty: with itself."""
 
 
 class Launched(Protocol):

@@ -105,7 +105,7 @@ class Decision:
     odd: tuple[str, ...] = ()
     """What doesn't fit the claim: a neighbour that did not move, a bimodal launch, ..."""
     next_steps: tuple[str, ...] = ()
-    """What to do, most useful first. ``{node}`` stands for the test's node id, ``{pytest}`` for the command so far."""
+    """What to do, most useful first: templates, see ``gate/steps.py``."""
     differences: tuple[Difference, ...] = ()
     candidate_launches: int = 0
     reference_launches: int = 0
@@ -134,7 +134,7 @@ class Outcome:
     ceiling_tok_s: float | None = None
     efficiency: float | None = None
     session: dict[str, str] = field(default_factory=dict)
-    """Facts of the invocation for the report's heading: engine, model, hardware, reference."""
+    """Facts of the invocation: engine, model, hardware, and the commands that go on from its report."""
 
     @property
     def verdict(self) -> Verdict:

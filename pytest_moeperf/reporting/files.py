@@ -9,6 +9,9 @@ from pathlib import Path
 
 from pytest_moeperf.errors import MoeperfError
 
+LAST_REPORT = Path(".moeperf") / "last"
+"""Beside the configuration file: the folder of the last invocation's report, whether one was asked for or not."""
+
 
 @dataclass(eq=False)
 class ReportError(MoeperfError):

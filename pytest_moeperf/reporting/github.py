@@ -139,6 +139,8 @@ def _body(finding: Finding) -> list[str]:
         label = "**Next:**" if number == 0 else "**Or:**"
         remark = f"({escape(step.remark)})" if step.remark else ""
         lines.append(" ".join(part for part in ("-", label, escape(step.text), remark) if part))
+        if step.lines:
+            lines += ["", *(f"  {line}" for line in fenced("\n".join(step.lines)).splitlines())]
         if step.command:
             lines += ["", *(f"  {line}" for line in fenced(step.command, language="sh").splitlines())]
     return lines

@@ -1,7 +1,9 @@
-"""What to do next: the gate's steps with commands filled in, and a step for every verdict that names none."""
+"""What to do next: the gate's steps (``gate/steps.py``) with commands filled in."""
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from pytest_moeperf.model.secrets import scrub_secrets
@@ -17,25 +19,12 @@ class NextStep:
     """To be pasted into a shell."""
     remark: str = ""
     """What it costs."""
+    lines: tuple[str, ...] = ()
+    """To be written into a file first."""
 
 
-_DEFAULT_STEPS: dict[Verdict, tuple[str, ...]] = {
-    Verdict.REGRESSION: (
-        "See it again: {pytest} -k {node}",
-        'Accept it, with the reason: {pytest} --update-baselines --perf-reason="..." -k {node}',
-    ),
-    Verdict.UNVERIFIED_WIN: ("{pytest} --perf-verify-wins -k {node}",),
-    Verdict.VERIFIED_WIN: ("{pytest} --update-baselines -k {node}",),
-    Verdict.INCONCLUSIVE: (
-        "Quiet the host (moeperf audit says how), or allow more launches with --perf-budget: {pytest} -k {node}",
-    ),
-    Verdict.INVALID: ("Repair what the check names, then run again: {pytest} -k {node}",),
-    Verdict.INCOMPARABLE: (
-        "Measure under the baseline's conditions, or store these beside it: {pytest} --update-baselines -k {node}",
-    ),
-    Verdict.NO_BASELINE: ("{pytest} --update-baselines -k {node}",),
-}
-"""Where the gate names no step: nobody is left without one."""
+_COMMAND = re.compile(r"\{(pytest|measure|accept|diff)\}|^moeperf ")
+"""Where a step's command begins."""
 _CONTRADICTED = (
     "The server's log may say why it fell back; put that right, or ask for what it can run: {pytest} -k {node}",
 )
@@ -46,21 +35,27 @@ def next_steps(outcome: Outcome, *, pytest_command: str) -> list[NextStep]:
     if outcome.recorded:
         return []
     contradicted = outcome.verdict is Verdict.INVALID and outcome.evidence.status == "contradicted"
-    default = _DEFAULT_STEPS.get(outcome.verdict, ())
-    steps = _CONTRADICTED if contradicted else outcome.decision.next_steps or default
-    return [_next_step(step, node_id=outcome.node_id, pytest_command=pytest_command) for step in steps]
+    templates = _CONTRADICTED if contradicted else outcome.decision.next_steps
+    # A step over a report that is not there is none.
+    commands = {f"{{{name}}}": outcome.session.get(name, "") for name in ("accept", "diff")}
+    return [
+        _next_step(template, commands=commands, node_id=outcome.node_id, pytest_command=pytest_command)
+        for template in templates
+        if all(command or mark not in template for mark, command in commands.items())
+    ]
 
 
-def _next_step(template: str, *, node_id: str, pytest_command: str) -> NextStep:
+def _next_step(template: str, *, commands: Mapping[str, str], node_id: str, pytest_command: str) -> NextStep:
     # Reporters say "Or" themselves where there are several steps.
-    template = template.removeprefix("or ").removeprefix("Or ")
-    lead, mark, tail = template.partition("{pytest}")
-    if not mark and not template.startswith("moeperf "):
-        return NextStep(text=safe(fill(template, node_id=node_id, pytest_command=pytest_command)))
-    text, rest = (lead, mark + tail) if mark else ("", template)
+    first, *lines = template.removeprefix("or ").removeprefix("Or ").split("\n")
+    found = _COMMAND.search(first)
+    text, rest = (first[: found.start()], first[found.start() :]) if found else (first, "")
     command, _, remark = rest.partition("  (")
+    for mark, filled in commands.items():
+        command = command.replace(mark, filled)
     return NextStep(
-        text=safe(text).rstrip(": "),
+        text=safe(fill(text, node_id=node_id, pytest_command=pytest_command)).rstrip(": "),
         command=scrub_secrets(fill(command.strip(), node_id=node_id, pytest_command=pytest_command)),
         remark=safe(remark.strip().removesuffix(")")),
+        lines=tuple(map(scrub_secrets, lines)),
     )

@@ -100,8 +100,11 @@ def finding_lines(finding: Finding, *, width: int = 80, color: bool = False) -> 
 
 def _step_lines(step: NextStep, *, label: str, width: int) -> Iterator[str]:
     text = step.text
-    if not step.command:
-        yield from wrap(f"{label}: {text}", width=width, first="  ", rest="    ")
+    if step.lines or not step.command:
+        yield from wrap(f"{label}: {text}{':' if step.lines else ''}", width=width, first="  ", rest="    ")
+        yield from (f"    {line}" for line in step.lines)
+        if step.command:
+            yield from wrap_command(step.command, width=width, indent="    ")
         return
     lead = f"{label}: {text}:" if text else f"{label}:"
     remark = f"    ({step.remark})" if step.remark else ""

@@ -5,12 +5,14 @@ from __future__ import annotations
 import re
 import shlex
 import textwrap
+from collections.abc import Mapping
 
 from pytest_moeperf.model.secrets import scrub_secrets
 
 _KEYWORD = re.compile(r"[\w:+\-.\[\]\\/]+")
 """One word of a ``-k`` expression, as pytest reads it."""
 _OPTION = re.compile(r"(--[a-z-]+)(=?)")
+_RECORDING = {"--update-baselines": "", "--perf-update-baselines": "", "--perf-reason": "=", "--perf-launches": "="}
 _COMMAND_WORD = re.compile(r"""(?:-[km]\s+)?(?:[^\s"']|"[^"]*"|'[^']*')+""")
 
 
@@ -40,7 +42,9 @@ def wrap(text: str, *, width: int, first: str = "", rest: str = "") -> list[str]
 
 
 def fill(template: str, *, node_id: str, pytest_command: str) -> str:
-    """``{pytest}`` and ``{node}`` of a next step, quoted for a shell.
+    """``{pytest}``, ``{measure}`` and ``{node}`` of a next step, quoted for a shell.
+
+    ``{measure}`` is the command without what makes it record.
 
     ``-k {node}`` becomes ``-k`` with the test's own name, which is what ``-k`` matches. For a name that ``-k`` can't
     read, and for ``{node}`` anywhere else, the whole node id is put in.
@@ -49,12 +53,17 @@ def fill(template: str, *, node_id: str, pytest_command: str) -> str:
     name = f"{function.rpartition('::')[2]}{bracket}{parameters}"
     selection = f"-k {shlex.quote(name)}" if _KEYWORD.fullmatch(name) else shlex.quote(node_id)
     filled = template.replace("-k {node}", selection).replace("{node}", shlex.quote(node_id))
-    return filled.replace("{pytest}", _without_options(pytest_command, of=template))
+    anew = dict(_OPTION.findall(template))
+    for mark, dropped in (("{pytest}", anew), ("{measure}", _RECORDING | anew)):
+        filled = filled.replace(mark, _without_options(pytest_command, dropped))
+    return filled
 
 
-def _without_options(command: str, *, of: str) -> str:
-    """What the step gives anew is not given twice."""
-    anew = dict(_OPTION.findall(of))
+def _without_options(command: str, anew: Mapping[str, str]) -> str:
+    """What the step gives anew is not given twice.
+
+    :param anew: option -> ``=`` if it takes a value.
+    """
     kept: list[str] = []
     value_follows = False
     for word in shlex.split(command):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 
 from pytest_moeperf.bench.server_bench import ServerBench
@@ -120,13 +121,19 @@ class Group:
                 text = f"{plan.cell.label}: its baseline can't be compared: {why}"
                 self._on_event(CampaignEvent(kind="note", text=text, elapsed_s=0.0))
 
+    @property
+    def _compared_with(self) -> str:
+        """The other backend whose baseline decides; an update is about this one's own."""
+        other = "" if self._settings.update_baselines else self._settings.reference
+        return "" if other == self.spec.backend else other
+
     def _measure(self, plans: Sequence[CellPlan]) -> None:
         self._keep(self._journal.take)
         if self._earlier is None:
             self._earlier = self._journal.runs() if self._settings.resume and not self._journal_lost else ()
             self._keep(partial(self._journal.start, self._earlier))
         campaign = Campaign(
-            plans,
+            [replace(plan, reference=self._compared_with) for plan in plans],
             bench=self.bench,
             settings=self._settings.gate,
             record=self._settings.update_baselines,

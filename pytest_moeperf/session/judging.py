@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -24,6 +23,7 @@ from pytest_moeperf.model.settings import Settings
 from pytest_moeperf.model.verdict import SEVERITY, Decision, Outcome, Verdict
 from pytest_moeperf.model.workload import Cell
 from pytest_moeperf.session.group import Group
+from pytest_moeperf.session.last_report import commands_after, shown_path
 
 UNPLANNED = (
     "this workload was not known at collection, so it was measured on its own, outside of the shared launches; "
@@ -55,7 +55,10 @@ def judge_item(
     decision = own_part(result.decision, bounds)
     if not planned:
         decision = replace(decision, odd=(*decision.odd, UNPLANNED))
-    outcome = outcome_of(decision, result, group, item.nodeid)
+    after = commands_after(
+        cell, stored=result.match.path, settings=settings, invoked_in=item.config.invocation_params.dir
+    )
+    outcome = outcome_of(decision, result, group, item.nodeid, after)
     if settings.update_baselines:
         outcome = update(outcome, result=result, group=group, bounds=bounds, settings=settings, store=store)
     group.settle(outcome)
@@ -71,7 +74,9 @@ def own_part(decision: Decision, bounds: Sequence[Bound]) -> Decision:
     return replace(decision, results=results, verdict=verdict)
 
 
-def outcome_of(decision: Decision, result: CellResult, group: Group, node_id: str) -> Outcome:
+def outcome_of(
+    decision: Decision, result: CellResult, group: Group, node_id: str, commands: Mapping[str, str]
+) -> Outcome:
     last = _last_candidate(result.runs)
     ceiling = last.ceiling_tok_s if last else None
     measured = last.metrics.out_tps_steady if last else None
@@ -88,6 +93,7 @@ def outcome_of(decision: Decision, result: CellResult, group: Group, node_id: st
             "model": place.model_name,
             "hardware": place.label,
             "baseline": result.match.path,
+            **commands,
         },
     )
 
@@ -134,13 +140,9 @@ def update(
         verified=outcome.verdict is Verdict.VERIFIED_WIN,
     )
     if isinstance(proposal, Refusal):
-        steps = outcome.decision.next_steps or (proposal.next_step,)
+        steps = outcome.decision.next_steps
+        if outcome.verdict.passes or outcome.verdict is Verdict.INCONCLUSIVE:
+            steps = (proposal.next_step, *steps)
         return replace(outcome, refused=proposal.reason, decision=replace(outcome.decision, next_steps=steps))
     entry = store.save(proposal.baseline)
     return replace(outcome, recorded=shown_path(entry.path))
-
-
-def shown_path(path: str) -> str:
-    """As short as it can be pasted: relative to where pytest runs, if it lies below."""
-    relative = os.path.relpath(path)
-    return path if relative.startswith("..") else relative

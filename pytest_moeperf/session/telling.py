@@ -22,6 +22,7 @@ from pytest_moeperf.reporting.view import Heading, View, build_view
 from pytest_moeperf.session.command import command_of
 from pytest_moeperf.session.held_against import held_against
 from pytest_moeperf.session.journal import JOURNAL_FOLDER
+from pytest_moeperf.session.last_report import keep_as_last, report_folder
 from pytest_moeperf.session.unused import runs_everything, unused_baselines
 
 MAX_WIDTH = 120
@@ -86,9 +87,11 @@ class Telling:
 
     def _tell_interrupted(self) -> None:
         for path, text in self._kept().items():
-            if text != self._kept_before.get(path):
+            if text and text != self._kept_before.get(path):
+                finished = len(text.splitlines())
+                runs = "1 finished run is" if finished == 1 else f"{finished} finished runs are"
                 self._remarks.append(
-                    f"moeperf: {len(text.splitlines())} finished runs are kept in {path}\n"
+                    f"moeperf: {runs} kept in {path}\n"
                     f"  next: {command_of(self._config)} --perf-continue    (goes on from them)"
                 )
 
@@ -157,8 +160,10 @@ class Telling:
     def _write_reports(self) -> None:
         """The verdicts stand whatever happens here; that something could not be written down must not go unseen."""
         view = self.view
-        if self._settings.report_dir:
-            self._write_to(Path(self._settings.root) / self._settings.report_dir, view)
+        folder = report_folder(self._settings, self._config.invocation_params.dir)
+        if folder is not None:
+            self._write_to(folder, view)
+        self._keep_as_last(folder, view)
         summary = os.environ.get("GITHUB_STEP_SUMMARY")
         if summary:
             from pytest_moeperf.reporting.github import step_summary
@@ -186,6 +191,19 @@ class Telling:
         except ReportError as error:
             # Its libraries are an extra, and all that it shows is in the JSON.
             self._remarks.append(str(error))
+
+    def _keep_as_last(self, asked_for: Path | None, view: View) -> None:
+        from pytest_moeperf.reporting.files import LAST_REPORT, ReportError
+        from pytest_moeperf.reporting.json import FILE_NAME, write_json
+
+        try:
+            if asked_for is None:
+                write_json(view, Path(self._settings.root) / LAST_REPORT)
+            elif (asked_for / FILE_NAME).is_file():
+                keep_as_last(asked_for / FILE_NAME, self._settings)
+        except (ReportError, OSError) as error:
+            # Only asked for by those who come back to it.
+            self._remarks.append(f"moeperf: nothing is kept for moeperf accept: {error}")
 
     def _annotations(self) -> list[str]:
         from pytest_moeperf.reporting.github import annotation_lines

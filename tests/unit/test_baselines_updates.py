@@ -20,8 +20,8 @@ THROUGHPUT = Bound(metric="throughput")
 TPOT = Bound(metric="tpot")
 BOUNDS = (THROUGHPUT, TPOT)
 CONFIRMED = Evidence(status="confirmed", requested="triton", runner="triton")
-GIVE_REASON = '{pytest} --update-baselines --perf-reason="why this is accepted"'
-VERIFY = "{pytest} --update-baselines --perf-verify-wins"
+GIVE_REASON = "{pytest} --update-baselines --perf-reason='why' -k {node}"
+VERIFY = "{measure} --perf-verify-wins -k {node}"
 
 
 def session(day: int, tok_s: float, *, launches: int = 2, runs: int = 2) -> tuple[StoredRun, ...]:
@@ -156,7 +156,7 @@ def test_undecided_runs_that_look_worse_need_a_reason_and_then_move() -> None:
     decision = decided(Verdict.INCONCLUSIVE, estimate=-0.07)
     assert refused(propose(first(), session(2, 93.0), decision)) == Refusal(
         reason="Not decided, and outside the noise and the regression margin: throughput -7.0 %, tpot +7.5 %.",
-        next_step=f"a larger --perf-budget decides it; or accept it: {GIVE_REASON}",
+        next_step=f"if that is accepted: {GIVE_REASON}",
     )
     after = accepted(propose(first(), session(2, 93.0), decision, reason="ECC on"))
     assert (after.history[-1].kind, after.history[-1].reason, after.history[-1].accepted) == ("moved", "ECC on", True)
@@ -167,7 +167,7 @@ def test_undecided_runs_that_look_better_are_refused_whatever_the_reason() -> No
     for reason in ("", "looks good"):
         assert refused(propose(first(), session(2, 105.0), decision, reason=reason)) == Refusal(
             reason="Neither proven nor verified, and outside the noise and the win margin: throughput +5.0 %, tpot -4.8 %.",
-            next_step=f"{VERIFY}, with a larger --perf-budget if that ran out",
+            next_step=VERIFY,
         )
 
 
@@ -276,7 +276,7 @@ def test_creeping_up_is_bounded_too() -> None:
     two = accepted(propose(first(), session(2, 105.0), decided(Verdict.EQUIVALENT), session_limit=1))
     result = refused(propose(two, session(3, 111.0), decided(Verdict.EQUIVALENT), session_limit=1))
     assert result.reason.startswith("throughput would be +11.0 % from the anchor of 2026-11-01 (100 tok/s)")
-    assert result.next_step == f"{VERIFY}; or {GIVE_REASON}"
+    assert result.next_step == GIVE_REASON
 
 
 def test_a_verified_win_does_not_lift_the_floor_of_what_nobody_accepted() -> None:
@@ -298,7 +298,7 @@ def test_only_valid_runs_with_the_gated_values_and_the_right_backend_count() -> 
     invalid = Decision(cell=CELL, verdict=Verdict.INVALID, reasons=("2 of 40 requests failed.",))
     assert refused(propose(first(), session(2, 100.0), invalid)) == Refusal(
         reason="Only valid runs make a baseline.",
-        next_step="fix that, then {pytest} --update-baselines",
+        next_step="fix that, then {pytest} --update-baselines -k {node}",
         because="2 of 40 requests failed.",
     )
     equivalent = decided(Verdict.EQUIVALENT)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import random
+import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -22,6 +23,7 @@ from pytest_moeperf.model.settings import GateSettings
 from pytest_moeperf.model.verdict import Difference, Verdict
 from pytest_moeperf.model.workload import Cell, Workload
 from pytest_moeperf.rehearse import LEVEL, SOUND, Noise, metrics_of, stored_baseline
+from pytest_moeperf.units import parse_duration_s
 
 THROUGHPUT = Bound(metric="throughput")
 TPOT = Bound(metric="tpot")
@@ -148,7 +150,10 @@ def test_a_blocking_difference_is_named_with_both_values_and_the_way_out() -> No
     assert result.decision.verdict is Verdict.INCOMPARABLE
     assert "number of prompts in a run: 40 in the baseline, 256 here." in result.decision.reasons
     assert result.decision.differences == (blocking,)
-    assert any("--perf-reference=BACKEND" in step for step in result.decision.next_steps)
+    again, beside, own = result.decision.next_steps
+    assert again == "Once what differs is set back, or on the machine of the baseline: {pytest} -k {node}"
+    assert beside.endswith('then: {pytest} -k {node}\n[reference]\npython = "/opt/sglang-before/bin/python"')
+    assert own.startswith("If these conditions stay")
     assert not result.match.comparable
     assert len(bench.asked) == 1
 
@@ -298,7 +303,7 @@ def test_a_win_fails_until_it_is_verified() -> None:
     bench = ScriptedBench(change={64: math.log(1.67)}, stored={64: stored(4, 2)}, can_launch_reference=True)
     decision = run_one(bench).decision
     assert decision.verdict is Verdict.UNVERIFIED_WIN
-    assert decision.next_steps == ("{pytest} --perf-verify-wins --perf-continue -k {node}    (8 more launches)",)
+    assert decision.next_steps == ("{measure} --perf-verify-wins --perf-continue -k {node}    (8 more launches)",)
     assert decision.reasons[2].startswith("Better than the baseline by more than the win margin (3 %)")
 
 
@@ -382,7 +387,9 @@ def test_a_budget_too_small_for_anything_is_inconclusive(budget_s: float) -> Non
     assert decision.verdict is Verdict.INCONCLUSIVE
     assert bench.asked == []
     assert any("--perf-budget" in reason for reason in decision.reasons)
-    assert decision.next_steps[0] == "{pytest} --perf-budget=TIME -k {node}    (a larger budget)"
+    enough = re.fullmatch(r"\{pytest\} --perf-budget=(\S+) -k \{node\}    \(a larger budget\)", decision.next_steps[0])
+    assert enough is not None
+    assert run_one(bench, GateSettings(budget_s=parse_duration_s(enough[1]))).decision.verdict is Verdict.EQUIVALENT
 
 
 def test_a_budget_that_was_not_what_ended_it_is_not_advised() -> None:
@@ -408,13 +415,13 @@ def test_a_budget_for_the_screen_alone_stops_before_the_first_block(budget_s: fl
     assert decision.reasons[-1] == f"The budget of {told}"
 
 
-@pytest.mark.parametrize(("reference", "option"), [(True, "--perf-mode=confirm"), (False, "--perf-reference=BACKEND")])
+@pytest.mark.parametrize(("reference", "option"), [(True, "--perf-mode=confirm"), (False, "[reference]")])
 def test_the_way_to_a_head_to_head_is_the_one_that_is_missing(reference: bool, option: str) -> None:
     blocking = Difference(field="workload.num_prompts", baseline="40", here="256", blocking=True)
     bench = ScriptedBench(stored={64: stored(4, 2)}, differences=(blocking,), can_launch_reference=reference)
     decision = run_one(bench, GateSettings(mode="screen")).decision
     assert decision.verdict is Verdict.INCOMPARABLE
-    (step,) = [step for step in decision.next_steps if "head to head" in step]
+    (step,) = [step for step in decision.next_steps if "head to head" in step.lower()]
     assert option in step
 
 
@@ -530,8 +537,9 @@ def test_a_larger_budget_pays_for_what_is_missing_only() -> None:
     small = Campaign([plan], bench=first, settings=GateSettings(seed=3, budget_s=200.0), clock=first.clock)
     decision = small.run()[plan.cell.key].decision
     assert decision.verdict is Verdict.INCONCLUSIVE
-    assert decision.next_steps[0] == (
-        "{pytest} --perf-budget=TIME --perf-continue -k {node}    (a larger budget, on from these runs)"
+    assert re.fullmatch(
+        r"\{pytest\} --perf-budget=\d+min --perf-continue -k \{node\}    \(a larger budget, on from these runs\)",
+        decision.next_steps[0],
     )
 
     later = ScriptedBench(change=change, stored=first.stored, can_launch_reference=True, session="later", wobble=0.006)
@@ -600,7 +608,11 @@ def test_a_verification_needs_a_reference_and_says_so() -> None:
     bench = ScriptedBench(change={64: math.log(1.67)}, stored={64: stored(4, 2)})
     decision = run_one(bench, GateSettings(verify_wins=True)).decision
     assert decision.verdict is Verdict.UNVERIFIED_WIN
-    assert decision.next_steps[0].startswith("{pytest} --perf-verify-wins --perf-reference=BACKEND")
+    (step,) = decision.next_steps
+    assert step.startswith("Verifying takes a reference: ")
+    assert step.endswith(
+        'then: {measure} --perf-verify-wins -k {node}\n[reference]\npython = "/opt/sglang-before/bin/python"'
+    )
 
 
 def test_regressions_and_wins_are_separate_families_over_all_entered_cells() -> None:

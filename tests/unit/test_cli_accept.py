@@ -32,7 +32,7 @@ def files() -> dict[str, bytes]:
 def test_a_regression_is_accepted_with_its_reason() -> None:
     path = record(HERE, cell(), days=[1, 2])
     made = runs(cell(), day=20, factor=0.94)
-    report(Path("moeperf-report"), outcome(decided(cell(), Verdict.REGRESSION, estimate=-0.06), made))
+    report(Path(".moeperf/last"), outcome(decided(cell(), Verdict.REGRESSION, estimate=-0.06), made))
     ran = moeperf("accept", CELL, "--reason", REASON)
     assert (ran.code, ran.err) == (0, "")
     assert (
@@ -70,7 +70,7 @@ def test_a_first_baseline_is_recorded_where_the_report_and_a_flag_say() -> None:
 def test_another_fingerprint_gets_a_baseline_of_its_own() -> None:
     record(HERE, cell(), days=[1])
     other = fingerprint(cell(), driver="590.1")
-    report(Path("moeperf-report"), outcome(decided(cell(), Verdict.INCOMPARABLE), runs(cell(), day=20, given=other)))
+    report(Path(".moeperf/last"), outcome(decided(cell(), Verdict.INCOMPARABLE), runs(cell(), day=20, given=other)))
     before = files()
     assert moeperf("accept", CELL, "--reason=new driver").code == 0
     assert len(FileStore(HERE).all()) == 2
@@ -81,7 +81,7 @@ def test_the_runs_of_two_tests_of_one_cell_count_once() -> None:
     record(HERE, cell(), days=[1])
     made = runs(cell(), day=20)
     decision = decided(cell(), Verdict.EQUIVALENT)
-    report(Path("moeperf-report"), outcome(decision, made), outcome(decision, made))
+    report(Path(".moeperf/last"), outcome(decision, made), outcome(decision, made))
     assert moeperf("accept", CELL, "--reason=more of the same").out.startswith(
         "triton c=10 512/128: extended, 6 runs\n"
     )
@@ -94,13 +94,13 @@ def test_the_runs_of_two_tests_of_one_cell_count_once() -> None:
             Verdict.UNVERIFIED_WIN,
             (),
             "  A win that nobody verified does not move a baseline: throughput +6.2 %.\n"
-            "  next: pytest -m perf --update-baselines --perf-verify-wins\n",
+            "  next: pytest -m perf --backend=triton --perf-verify-wins -k 'test_decode[triton-10]'\n",
         ),
         (
             Verdict.INVALID,
             (Check(name="no_failed_requests", status="fail", message="1 of 40 failed"),),
             "  Only valid runs make a baseline. A validity check failed.\n"
-            "  next: fix that, then pytest -m perf --update-baselines\n",
+            "  next: fix that, then pytest -m perf --backend=triton --update-baselines -k 'test_decode[triton-10]'\n",
         ),
     ],
 )
@@ -108,7 +108,7 @@ def test_what_is_refused_leaves_the_store_as_it_was(verdict: Verdict, checks: tu
     record(HERE, cell(), days=[1])
     before = files()
     made = runs(cell(), day=20, factor=1.06, checks=checks)
-    report(Path("moeperf-report"), outcome(decided(cell(), verdict, estimate=0.06), made))
+    report(Path(".moeperf/last"), outcome(decided(cell(), verdict, estimate=0.06), made))
     ran = moeperf("accept", CELL, "--reason", REASON)
     assert (ran.code, ran.out) == (1, "")
     assert ran.err == "triton c=10 512/128: not accepted\n" + said
@@ -116,7 +116,7 @@ def test_what_is_refused_leaves_the_store_as_it_was(verdict: Verdict, checks: tu
 
 
 def test_the_same_runs_are_not_accepted_twice() -> None:
-    report(Path("moeperf-report"), outcome(decided(cell(), Verdict.NO_BASELINE), runs(cell(), day=20)))
+    report(Path(".moeperf/last"), outcome(decided(cell(), Verdict.NO_BASELINE), runs(cell(), day=20)))
     assert moeperf("accept", CELL, "--reason", REASON).code == 0
     before = files()
     ran = moeperf("accept", CELL, "--reason", REASON)
@@ -138,7 +138,7 @@ def test_a_verified_win_moves_the_level_by_the_runs_of_its_verification_alone() 
     ]
     launches = tuple(dict.fromkeys(run.launch.id for run in made))
     win = replace(decided(cell(), Verdict.VERIFIED_WIN, estimate=0.06), verification_launches=launches)
-    report(Path("moeperf-report"), outcome(win, [*found, *beside, *made]))
+    report(Path(".moeperf/last"), outcome(win, [*found, *beside, *made]))
     assert moeperf("accept", CELL, "--reason", REASON).out.startswith("triton c=10 512/128: moved, 6 runs\n")
     (entry,) = FileStore(HERE).all()
     assert {run.id for run in entry.baseline.runs} == {run.id for run in made}
@@ -147,7 +147,7 @@ def test_a_verified_win_moves_the_level_by_the_runs_of_its_verification_alone() 
 def test_of_several_tests_of_one_cell_the_gravest_verdict_counts() -> None:
     made = runs(cell(), day=20)
     report(
-        Path("moeperf-report"),
+        Path(".moeperf/last"),
         outcome(decided(cell(), Verdict.EQUIVALENT), made),
         outcome(decided(cell(), Verdict.INVALID), made),
     )
@@ -167,30 +167,30 @@ def test_runs_from_before_the_last_move_are_refused() -> None:
     ran = moeperf("accept", CELL, "--reason", REASON, "--from=day21")
     assert ran.code == 1
     assert "after these runs were measured" in " ".join(ran.err.split())
-    assert "  next: pytest -m perf --perf-report=DIR\n" in ran.err
+    assert "  next: pytest -m perf --backend=triton -k 'test_decode[triton-10]'\n" in ran.err
     assert files() == before
 
 
 def test_a_cell_must_be_the_only_one_of_its_name() -> None:
     report(
-        Path("moeperf-report"),
+        Path(".moeperf/last"),
         *(outcome(decided(cell(n), Verdict.NO_BASELINE), runs(cell(n), day=20)) for n in (1, 10)),
     )
     ran = moeperf("accept", "triton", "--reason", REASON)
     assert (ran.code, ran.out) == (2, "")
     assert ran.err == (
-        "moeperf accept: triton: names 2 cells of moeperf-report\n"
+        "moeperf accept: triton: names 2 cells of .moeperf/last\n"
         "  allowed: triton/c1-in512-out128, triton/c10-in512-out128\n"
     )
     assert moeperf("accept", "marlin", "--reason", REASON).err.startswith(
-        "moeperf accept: marlin: names no cell of moeperf-report\n"
+        "moeperf accept: marlin: names no cell of .moeperf/last\n"
     )
     assert moeperf("accept", "triton/c1-in512-out128", "--reason", REASON).code == 0
 
 
 def test_a_digest_is_that_of_the_baseline_it_must_be() -> None:
     path = record(HERE, cell(), days=[1])
-    report(Path("moeperf-report"), outcome(decided(cell(), Verdict.NON_INFERIOR), runs(cell(), day=20)))
+    report(Path(".moeperf/last"), outcome(decided(cell(), Verdict.NON_INFERIOR), runs(cell(), day=20)))
     before = files()
     ran = moeperf("accept", f"{CELL}@e7b1", "--reason", REASON)
     assert (ran.code, ran.out, files()) == (2, "", before)
@@ -200,12 +200,10 @@ def test_a_digest_is_that_of_the_baseline_it_must_be() -> None:
         "  next: moeperf show triton/c10-in512-out128\n"
     )
     assert path.endswith("@85291ea3.json")
-    report(
-        Path("moeperf-report"), outcome(decided(cell(), Verdict.UNVERIFIED_WIN, estimate=0.06), runs(cell(), day=20))
-    )
+    report(Path(".moeperf/last"), outcome(decided(cell(), Verdict.UNVERIFIED_WIN, estimate=0.06), runs(cell(), day=20)))
     refused = moeperf("accept", f"{CELL}@e7b1", "--reason", REASON)
     assert (refused.code, refused.err) == (2, ran.err), "what that baseline refuses is not the question"
-    report(Path("moeperf-report"), outcome(decided(cell(), Verdict.NON_INFERIOR), runs(cell(), day=20)))
+    report(Path(".moeperf/last"), outcome(decided(cell(), Verdict.NON_INFERIOR), runs(cell(), day=20)))
     assert moeperf("accept", f"{CELL}@8529", "--reason", REASON).code == 0
     assert files() != before
 

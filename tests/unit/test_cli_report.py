@@ -44,7 +44,7 @@ def test_page_and_comment_are_those_of_the_invocation(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     write_json(view, "moeperf-report")
-    ran = moeperf("report")
+    ran = moeperf("report", "moeperf-report")
     assert (ran.code, ran.out, ran.err) == (0, "moeperf-report/comment.md\nmoeperf-report/moeperf.html\n", "")
     assert Path("moeperf-report/moeperf.html").read_text("utf-8") == render_html(view)
     assert Path("moeperf-report/comment.md").read_text("utf-8") == pull_request_comment(view)

@@ -194,7 +194,7 @@ def test_wide_sessions_end_at_once_where_no_launch_could_decide() -> None:
     assert decision.verdict is Verdict.INCONCLUSIVE
     assert decision.candidate_launches == 1
     assert "more launches against the stored runs would not decide" in decision.reasons[1]
-    assert any("--perf-reference=BACKEND" in step for step in decision.next_steps)
+    assert any("[reference]" in step for step in decision.next_steps)
 
 
 @pytest.mark.parametrize(("limit", "verdict"), [(1010.0, Verdict.REGRESSION), (900.0, Verdict.EQUIVALENT)])
@@ -202,7 +202,11 @@ def test_an_absolute_floor_is_judged_without_the_baseline(limit: float, verdict:
     decision = decided(screened(0.0, plan=plan_of(Bound(metric="throughput", at_least=limit))))
     assert decision.verdict is verdict
     if verdict is Verdict.REGRESSION:
-        assert decision.reasons[1] == "Worse than its absolute limit: at least 1010 tok/s, missed by 1.0 %."
+        assert decision.reasons[1] == (
+            "Its absolute limit: at least 1010 tok/s, missed by 1.0 %. That compares nothing, so no baseline lifts it."
+        )
+        assert not any("--update-baselines" in step or "{accept}" in step for step in decision.next_steps)
+        assert decision.next_steps[-1].splitlines()[1:] == ["@pytest.mark.throughput(at_least=950)"]
 
 
 def test_an_absolute_limit_inside_the_noise_is_not_decided_by_the_screen() -> None:
@@ -316,7 +320,7 @@ def test_a_win_that_shows_again_is_verified_with_the_new_estimate() -> None:
     assert interval is not None
     assert interval.estimate == pytest.approx(0.3, abs=0.002)
     assert "found as +65 %" in decision.results[0].reason
-    assert decision.next_steps == ("{pytest} --update-baselines -k {node} --perf-reason='verified win: ...'",)
+    assert decision.next_steps == ("{accept}    (records its verification; nothing is measured again)",)
 
 
 def test_a_win_that_does_not_show_again_stays_unverified() -> None:

@@ -51,12 +51,6 @@ REGRESSION  throughput at c=1024: 797 against 1603 tok/s, -50 % [-51 %, -49 %],
     --moe-runner-backend only.
   Also REGRESSION: TPOT at c=1024: 1175 against 584 ms, +101 % (slower) [+90 %,
     +110 %], 4 pairs of fresh launches.
-  Next: See it again:
-    pytest -m perf --backend=flashinfer_cutedsl \\
-      -k 'test_decode[flashinfer_cutedsl-1024]'
-  Or: Accept it, with the reason:
-    pytest -m perf --backend=flashinfer_cutedsl --update-baselines \\
-      --perf-reason="..." -k 'test_decode[flashinfer_cutedsl-1024]'
 """,
     "above_limit": """\
 REGRESSION  p99 TTFT at c=64: 612 ms.
@@ -64,12 +58,6 @@ REGRESSION  p99 TTFT at c=64: 612 ms.
   Ran: flashinfer_cutedsl (confirmed, server log line 32: "Using
     flashinfer_cutedsl MoE runner"). Same workload; conditions differ in
     --moe-runner-backend only.
-  Next: See it again:
-    pytest -m perf --backend=flashinfer_cutedsl \\
-      -k 'test_decode[flashinfer_cutedsl-64]'
-  Or: Accept it, with the reason:
-    pytest -m perf --backend=flashinfer_cutedsl --update-baselines \\
-      --perf-reason="..." -k 'test_decode[flashinfer_cutedsl-64]'
 """,
     "unverified_win": """\
 UNVERIFIED_WIN  throughput at c=64: 249 against 219 tok/s, +13.9 % [+12.1 %,
@@ -93,10 +81,6 @@ INCONCLUSIVE  throughput at c=2: 19.2 against 19.3 tok/s, -2.1 % [-7.1 %,
   Ran: flashinfer_cutedsl (confirmed, server log line 32: "Using
     flashinfer_cutedsl MoE runner"). Same workload; conditions differ in
     --moe-runner-backend only.
-  Next: Quiet the host (moeperf audit says how), or allow more launches with
-    --perf-budget:
-    pytest -m perf --backend=flashinfer_cutedsl \\
-      -k 'test_decode[flashinfer_cutedsl-2]'
 """,
     "invalid": """\
 INVALID  c=256: no_failed_requests failed in 1 of 3 runs.
@@ -105,9 +89,6 @@ INVALID  c=256: no_failed_requests failed in 1 of 3 runs.
     (1 of 3 runs)
   Ran: flashinfer_cutedsl (confirmed, server log line 32: "Using
     flashinfer_cutedsl MoE runner").
-  Next: Repair what the check names, then run again:
-    pytest -m perf --backend=flashinfer_cutedsl \\
-      -k 'test_decode[flashinfer_cutedsl-256]'
 """,
     "contradicted": """\
 INVALID  c=64: asked for flashinfer_cutedsl, but triton ran.
@@ -127,18 +108,12 @@ INCOMPARABLE  c=10: the baseline differs in 2 fields that must be equal.
   kernel: 6.8.0 in the baseline, 6.14.11 here.
   Ran: flashinfer_cutedsl (confirmed, server log line 32: "Using
     flashinfer_cutedsl MoE runner").
-  Next: Measure under the baseline's conditions, or store these beside it:
-    pytest -m perf --backend=flashinfer_cutedsl --update-baselines \\
-      -k 'test_decode[flashinfer_cutedsl-10]'
 """,
     "no_baseline": """\
 NO_BASELINE  c=2: measured 19.4 tok/s, and nothing is stored to hold it against.
   Without a baseline nothing is shown, so the test does not pass.
   Ran: flashinfer_cutedsl (confirmed, server log line 32: "Using
     flashinfer_cutedsl MoE runner").
-  Next:
-    pytest -m perf --backend=flashinfer_cutedsl --update-baselines \\
-      -k 'test_decode[flashinfer_cutedsl-2]'
 """,
 }
 

@@ -225,7 +225,8 @@ def _looked_for(requested: str, book: RuleBook, traces: Traces, version: tuple[i
         missing.append(
             f"a MoE runner named {requested!r}: the rules for {book.engine} know {', '.join(sorted(book.runners))}"
         )
-    if not book.covers(version):
+    # The simulated engine is this package, whatever it says of itself.
+    if not book.covers(version) and book.engine != "simulated":
         shown = f"version {show_version(version)}" if version else "a version that it doesn't say"
         missing.append(
             f"rules read in this version: they are for {book.engine} {_read_in(book)}, the server is {shown}"

@@ -112,7 +112,7 @@ def _row(row: Row, *, with_backend: bool) -> list[str]:
     verdict = escape(row.verdict_text)
     return [
         "" if row.further else _SIGNS.get(row.status, "⚠️"),
-        escape(f"{cell}{metric}"),
+        escape(f"{cell}{metric} {row.test}".rstrip()),
         _figure(row.baseline, row.unit),
         _figure(row.measured, row.unit),
         _change(row.change),

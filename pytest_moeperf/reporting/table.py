@@ -114,7 +114,7 @@ def _cell_text(row: Row, *, fold_shape: bool) -> str:
         return f"  {row.metric}"
     workload = row.cell.workload
     label = workload.label.replace(f" {workload.input_len}/{workload.output_len}", "") if fold_shape else workload.label
-    return label if row.metric == "throughput" else f"{label} {row.metric}"
+    return " ".join(part for part in (label, row.metric if row.metric != "throughput" else "", row.test) if part)
 
 
 def _quantity(value: float | None, unit: str) -> str:

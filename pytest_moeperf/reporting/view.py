@@ -92,6 +92,8 @@ class Row:
     change: Change | None = None
     launches: str = ""
     """``1 + 4x2``: one to screen, four pairs."""
+    test: str = ""
+    """Its name, where several tests share the cell."""
     efficiency: float | None = None
     """Share of the ceiling, 0..1."""
 
@@ -163,7 +165,7 @@ def build_view(
     return View(
         heading=heading,
         started_at=started_at,
-        rows=tuple(row for outcome in clean for row in _rows(outcome, warn=warn, all_bounds=all_bounds)),
+        rows=_named_apart([row for outcome in clean for row in _rows(outcome, warn=warn, all_bounds=all_bounds)]),
         findings=tuple(finding for _, finding in findings),
         remarks=tuple(
             find(outcome, pytest_command=pytest_command)
@@ -236,6 +238,18 @@ def _rows(outcome: Outcome, *, warn: bool, all_bounds: bool) -> Iterable[Row]:
     for result in outcome.decision.results:
         if result is not deciding and (all_bounds or result.verdict is not deciding.verdict):
             yield _bound_row(result, outcome, status=status, further=True)
+
+
+def _named_apart(rows: Sequence[Row]) -> tuple[Row, ...]:
+    tests: dict[Cell, set[str]] = {}
+    for row in rows:
+        tests.setdefault(row.cell, set()).add(row.node_id)
+    return tuple(
+        replace(row, test=row.node_id.partition("[")[0].rpartition("::")[2])
+        if len(tests[row.cell]) > 1 and not row.further
+        else row
+        for row in rows
+    )
 
 
 def _bound_row(result: BoundResult, outcome: Outcome, *, status: str, further: bool) -> Row:

@@ -22,6 +22,7 @@ from pytest_moeperf.units import format_percent, format_quantity
 from pytest_moeperf.verdicts import explain, figures
 
 _QUOTE_LIMIT = 160
+EVIDENCE_CHECK = "backend_evidence"
 _COMPARED = frozenset({Verdict.REGRESSION, Verdict.UNVERIFIED_WIN, Verdict.INCONCLUSIVE})
 """Failures that rest on a comparison of figures."""
 
@@ -214,6 +215,10 @@ def _cautions(result: BoundResult | None) -> list[str]:
 
 
 def _ran(outcome: Outcome) -> list[str]:
+    failed = {check.name for run in _judged(outcome) for check in run.failures}
+    if outcome.verdict is Verdict.INVALID and outcome.evidence.status == "unknown" and EVIDENCE_CHECK not in failed:
+        # A server that died says nothing of its backend either; where was looked is no help with that.
+        return []
     text = ran_text(outcome.evidence)
     if outcome.verdict in _COMPARED:
         text = f"{text} {conditions_text(outcome)}".strip()

@@ -42,7 +42,11 @@ def judge_item(
     :raises MoeperfError: an unplanned cell's server does not start, or the baseline can't be written. The runs are
         then kept for ``--perf-continue``.
     """
-    workload = workload_of(item, overrides)
+    try:
+        workload = workload_of(item, overrides)
+    except UsageProblem as problem:
+        # What markers and parameters say was checked at collection.
+        raise replace(problem, where=f"{item.nodeid}: measure()") from None
     if workload is None:
         raise UsageProblem(
             where=f"{item.nodeid}: measure()",

@@ -21,7 +21,7 @@ def plan_lines(benches: Sequence[tuple[ServerSpec, Sequence[CellPlan], ServerBen
 
 
 def _of_backend(spec: ServerSpec, plans: Sequence[CellPlan], bench: ServerBench, settings: Settings) -> Iterator[str]:
-    yield f"moeperf  plan for {spec.label}: {len(plans)} cells"
+    yield f"moeperf  plan for {spec.label}: {count(len(plans), 'cell')}"
     for plan in plans:
         cell = plan.cell
         match = bench.foreseen(cell)

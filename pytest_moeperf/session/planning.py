@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from pytest_moeperf.errors import UsageProblem
+from pytest_moeperf.markers.calls import check_measure_calls
 from pytest_moeperf.markers.described import is_perf
 from pytest_moeperf.markers.read import bounds_of, workload_of
 from pytest_moeperf.model.bench import CellPlan
@@ -71,6 +72,7 @@ def _planned(item: pytest.Item, settings: Settings) -> PlannedTest:
             problem="is marked 'perf' but does not use the 'moeperf' fixture, so it would measure nothing",
             next_step="add the argument 'moeperf' and call moeperf.measure(), or drop the marker",
         )
+    check_measure_calls(item)
     workload = workload_of(item)
     cell = Cell(backend=backend_of(item), workload=workload) if isinstance(workload, Workload) else None
     return PlannedTest(node_id=item.nodeid, group=group_key(item), cell=cell, bounds=bounds_of(item, settings.gate))

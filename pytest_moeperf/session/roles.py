@@ -104,6 +104,10 @@ class MeasuringRole:
             from pytest_moeperf.model.codec import to_plain
 
             setattr(report, REPORT_FIELD, to_plain(tuple(outcomes)))
+            crash = getattr(report.longrepr, "reprcrash", None)
+            if crash is not None:
+                # pytest's one-line summary is short: it starts with the verdict, not with the name of a class.
+                crash.message = crash.message.removeprefix("PerfFailure: ")
             outcomes.clear()  # a plugin may run the test again
         return report
 

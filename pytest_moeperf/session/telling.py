@@ -152,6 +152,9 @@ class Telling:
             # A plan, or a session that measured nothing: there is no table to put them under.
             for note in self._notes:
                 reporter.write_line(f"moeperf: {note}")
+        if reporter.verbosity < 0:
+            # The header, which tells them otherwise, is not shown.
+            self._remarks.extend(f"moeperf: {line}" for line in told_unknown(os.environ))
         for remark in self._remarks:
             reporter.write_line(remark)
         for problem in self._problems:

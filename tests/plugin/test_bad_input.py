@@ -44,6 +44,33 @@ def test_a_variable_that_sets_nothing_is_told_at_the_top(
     )
 
 
+def test_a_variable_that_sets_nothing_is_told_where_it_was_to_name_the_backend(
+    suite: SimulatedSuite, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MOEPERF_BACKENDS", "fast")
+    told = "MOEPERF_BACKENDS is set, but there is no such option (is MOEPERF_BACKEND meant?)"
+    without = suite.pytester.runpytest_subprocess("-m", "perf")
+    without.stderr.fnmatch_lines([f"ERROR: --backend: no backend is named, so there is nothing to measure; {told}"])
+    assert f"moeperf: {told}" in suite.run("-q", "--perf-plan").text, "-q has no header"
+
+
+def test_an_unknown_reference_is_reported_where_it_is_named(suite: SimulatedSuite, own_runtime_folder: Path) -> None:
+    assert refused(suite, own_runtime_folder, "--perf-reference=nope").startswith("ERROR: --perf-reference=nope: ")
+    config = suite.pytester.path / "moeperf.toml"
+    config.write_text(f'reference = "nope"\n{config.read_text()}')
+    assert refused(suite, own_runtime_folder).startswith(
+        'ERROR: <folder>/moeperf.toml [tool.moeperf] reference, "nope": the engine'
+    )
+
+
+def test_a_mistyped_argument_of_measure(suite: SimulatedSuite, own_runtime_folder: Path) -> None:
+    test = suite.pytester.path / "test_serving.py"
+    test.write_text(test.read_text().replace("measure()", "measure(concurency=concurrency)"))
+    assert refused(suite, own_runtime_folder).startswith(
+        "ERROR: test_serving.py::test_decode[fast-1]: measure(): unknown argument 'concurency'\n  allowed: concurrency, "
+    )
+
+
 HOOK = """
 import dataclasses
 

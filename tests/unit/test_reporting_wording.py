@@ -264,6 +264,11 @@ def test_fields_that_the_gate_names_are_not_listed_again() -> None:
             "{pytest} --perf-continue",
             "pytest -m 'perf and smoke' examples --perf-continue",
         ),
+        (
+            "pytest --update-baselines --perf-reason 'a faster kernel' --perf-launches=3 -q examples",
+            "{measure} --perf-verify-wins",
+            "pytest -q examples --perf-verify-wins",
+        ),
     ],
 )
 def test_what_a_step_gives_anew_is_not_given_twice(command: str, step: str, expected: str) -> None:
@@ -272,3 +277,41 @@ def test_what_a_step_gives_anew_is_not_given_twice(command: str, step: str, expe
 
 def test_no_change_is_said_to_be_certain() -> None:
     assert Change(estimate=-0.1, lower=-0.2, upper=-0.05, level=0.9995, n=2).level_text == "99.95 %"
+
+
+ACCEPT = "moeperf accept triton/c64-in512-out128 --reason='why'"
+STEPS = (
+    "If this loss is accepted, with the reason: {accept}",
+    "{diff}    (what else differs from the baseline)",
+    'Verifying takes a reference: its installation, written into moeperf.toml, then: {measure} -k {node}\n[reference]\npython = "/opt/a/bin/python"',
+)
+
+
+def advised(**session: str) -> str:
+    outcome = replace(unverified_win(), node_id="t.py::test_a", session=session)
+    decision = replace(outcome.decision, next_steps=STEPS)
+    text = failure_text(replace(outcome, decision=decision), pytest_command="pytest -m perf --update-baselines")
+    return text[text.index("  Next") :]
+
+
+def test_commands_over_the_report_and_lines_for_a_file() -> None:
+    assert advised(accept=ACCEPT, diff="moeperf diff b.json .moeperf/last") == (
+        "  Next: If this loss is accepted, with the reason:\n"
+        f"    {ACCEPT}\n"
+        "  Or: moeperf diff b.json .moeperf/last    (what else differs from the baseline)\n"
+        "  Or: Verifying takes a reference: its installation, written into moeperf.toml,\n"
+        "    then:\n"
+        "    [reference]\n"
+        '    python = "/opt/a/bin/python"\n'
+        "    pytest -m perf -k test_a"
+    )
+
+
+def test_where_no_report_is_left_no_command_over_it_is_advised() -> None:
+    assert advised().startswith("  Next: Verifying takes a reference")
+
+
+def test_a_server_that_died_is_not_buried_under_the_rules_of_evidence() -> None:
+    outcome = samples()["invalid"]
+    unknown = Evidence(requested="triton", looked_for=("server log: not there", "a line of the layer"))
+    assert "Ran:" not in failure_text(replace(outcome, evidence=unknown))

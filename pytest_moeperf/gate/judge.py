@@ -21,6 +21,7 @@ from pytest_moeperf.gate.evidence import (
     with_outlook,
 )
 from pytest_moeperf.gate.state import CONFIRM, RECORD, SCREEN, SCREEN_ALPHA, VERIFY, CellState, last_look, planned_look
+from pytest_moeperf.gate.steps import next_steps
 from pytest_moeperf.gate.verify import judge_verification
 from pytest_moeperf.model.bounds import Bound
 from pytest_moeperf.model.verdict import Interval, Verdict
@@ -282,9 +283,10 @@ def conclude(state: CellState, why: str) -> CellState:
         outlook = with_outlook(state, bound, interval) if interval is not None else None
         findings.append(Finding(bound=bound, verdict=Verdict.INCONCLUSIVE, interval=outlook))
     if state.discovery is not None:
-        return replace(
-            state, decision=replace(state.discovery, reasons=(*state.discovery.reasons, f"Not verified: {why}"))
-        )
+        found = state.discovery
+        steps = tuple(next_steps(state, found.verdict, ()))
+        reasons = (*found.reasons, f"Not verified: {why}")
+        return replace(state, decision=replace(found, reasons=reasons, next_steps=steps))
     return decide(state, findings, why=why)
 
 

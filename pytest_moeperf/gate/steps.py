@@ -11,7 +11,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 
 from pytest_moeperf.gate.evidence import Finding, short_runs
-from pytest_moeperf.gate.state import CONFIRM, VERIFY_PAIRS, CellState
+from pytest_moeperf.gate.state import CONFIRM, VERIFY, VERIFY_PAIRS, CellState
 from pytest_moeperf.model.bounds import Bound
 from pytest_moeperf.model.settings import GateSettings
 from pytest_moeperf.model.verdict import BoundResult, Verdict
@@ -61,11 +61,16 @@ def _incomparable(state: CellState, _: Judged) -> list[str]:
 
 
 def _unverified(state: CellState, deciding: Judged) -> list[str]:
+    if state.paired and state.budget_wanted_s is not None:
+        budget = f"--perf-budget={_whole_time(state.budget_wanted_s)}"
+        return [f"{{measure}} --perf-verify-wins {budget} --perf-continue -k {{node}}    (a larger budget)"]
+    if state.paired and state.phase == VERIFY:
+        return ["Once what keeps it from being verified is put right: {measure} --perf-verify-wins -k {node}"]
     if state.paired:
         goes_on = "" if state.record else " --perf-continue"
         return [f"{{measure}} --perf-verify-wins{goes_on} -k {{node}}    ({2 * VERIFY_PAIRS} more launches)"]
     if state.capabilities.relaunch:
-        return _with_reference_table(state, "{measure} --perf-verify-wins -k {node}", why="Verifying takes a reference")
+        return _with_reference_table(state, "{measure} --perf-verify-wins -k {node}", what="Verified beside")
     steps = ["{measure} -k {node}    (again; a running server can't be verified: nothing is launched beside it)"]
     return [*steps, *_through_margin(state, deciding, "If the gain is known to be real")]
 
@@ -131,12 +136,12 @@ _STEPS: dict[Verdict, Callable[[CellState, Judged], list[str]]] = {
 }
 
 
-def _with_reference_table(state: CellState, command: str, *, why: str = "Head to head") -> list[str]:
+def _with_reference_table(state: CellState, command: str, *, what: str = "Head to head with") -> list[str]:
     """Nothing of the kind for an attached server: there nothing can be launched beside it."""
     if not state.capabilities.relaunch:
         return []
-    where = "written into moeperf.toml ([tool.moeperf.reference] in pyproject.toml)"
-    return [f"{why}: the installation to compare with, {where}, then: {command}\n{_REFERENCE_LINES}"]
+    where = "once moeperf.toml names it (in pyproject.toml: [tool.moeperf.reference])"
+    return [f"{what} the installation before, {where}: {command}\n{_REFERENCE_LINES}"]
 
 
 def _own_baseline(state: CellState) -> str:

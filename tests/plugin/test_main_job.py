@@ -69,9 +69,15 @@ def test_record_pass_and_regress(suite: SimulatedSuite) -> None:
         "    with cache: /simulated/cache).\n"
         "  Also REGRESSION: TPOT at c=1: # against # ms, +# % (slower) [+# %,\n"
         "    +# %] at # %, 2 pairs of fresh launches.\n"
-        "  Next (only if this loss is accepted):\n"
-        "    pytest -m perf --backend=slow -q --perf-reference=fast --update-baselines \\\n"
-        "      -k 'test_decode[slow-1]' --perf-reason='why'"
+        "  Next (again, in fresh launches):\n"
+        "    pytest -m perf --backend=slow -q --perf-reference=fast \\\n"
+        "      -k 'test_decode[slow-1]'\n"
+        "  Or (what else differs from the baseline):\n"
+        "    moeperf diff baselines/simulated/none/fast/c1-in16-out32@########.json \\\n"
+        "      .moeperf/last\n"
+        "  Or: If slow is to be compared with itself from now on (--perf-reference=slow):\n"
+        "    pytest -m perf --backend=slow -q --perf-reference=slow --update-baselines \\\n"
+        "      -k 'test_decode[slow-1]'"
     )
 
 
@@ -95,12 +101,15 @@ def test_other_conditions_are_incomparable(suite: SimulatedSuite) -> None:
         "    compared.\n"
         "  number of prompts in a run: 4 in the baseline, 10 here.\n"
         '  Ran: triton (confirmed, /server_info simulated.executed_runner: "triton").\n'
-        "  Next (records a baseline for these conditions beside the old one):\n"
-        "    pytest -m perf --backend=fast --update-baselines -k 'test_decode[fast-1]'\n"
-        "  Or (head to head in fresh launches; needs no stored baseline):\n"
-        "    pytest -m perf --backend=fast --perf-reference=BACKEND \\\n"
-        "      -k 'test_decode[fast-1]'\n"
-        "  Or: measure under the baseline's conditions: set the fields named above back"
+        "  Next: Once what differs is set back, or on the machine of the baseline:\n"
+        "    pytest -m perf --backend=fast -k 'test_decode[fast-1]'\n"
+        "  Or: Head to head with the installation before, once moeperf.toml names it (in\n"
+        "    pyproject.toml: [tool.moeperf.reference]):\n"
+        "    [reference]\n"
+        '    python = "/opt/sglang-before/bin/python"\n'
+        "    pytest -m perf --backend=fast -k 'test_decode[fast-1]'\n"
+        "  Or: If these conditions stay, with a baseline of their own beside the old one:\n"
+        "    pytest -m perf --backend=fast --update-baselines -k 'test_decode[fast-1]'"
     )
 
 

@@ -152,7 +152,7 @@ def test_a_blocking_difference_is_named_with_both_values_and_the_way_out() -> No
     assert result.decision.differences == (blocking,)
     again, beside, own = result.decision.next_steps
     assert again == "Once what differs is set back, or on the machine of the baseline: {pytest} -k {node}"
-    assert beside.endswith('then: {pytest} -k {node}\n[reference]\npython = "/opt/sglang-before/bin/python"')
+    assert beside.endswith(': {pytest} -k {node}\n[reference]\npython = "/opt/sglang-before/bin/python"')
     assert own.startswith("If these conditions stay")
     assert not result.match.comparable
     assert len(bench.asked) == 1
@@ -609,9 +609,9 @@ def test_a_verification_needs_a_reference_and_says_so() -> None:
     decision = run_one(bench, GateSettings(verify_wins=True)).decision
     assert decision.verdict is Verdict.UNVERIFIED_WIN
     (step,) = decision.next_steps
-    assert step.startswith("Verifying takes a reference: ")
+    assert step.startswith("Verified beside the installation before, once moeperf.toml names it ")
     assert step.endswith(
-        'then: {measure} --perf-verify-wins -k {node}\n[reference]\npython = "/opt/sglang-before/bin/python"'
+        ': {measure} --perf-verify-wins -k {node}\n[reference]\npython = "/opt/sglang-before/bin/python"'
     )
 
 

@@ -325,6 +325,7 @@ def test_a_win_that_shows_again_is_verified_with_the_new_estimate() -> None:
 
 def test_a_win_that_does_not_show_again_stays_unverified() -> None:
     decision = decided(gate.judge(verifying([0.02, -0.02, 0.03, -0.01])))
+    assert not any("--perf-continue" in step for step in decision.next_steps), "these runs would end as they did"
     assert decision.verdict is Verdict.UNVERIFIED_WIN
     assert "Verification failed: the win did not show again in fresh launches." in decision.reasons
 
@@ -460,9 +461,12 @@ def test_a_verification_is_judged_by_its_own_pairs_however_young_the_store_is() 
 
 
 def test_a_verification_that_can_not_be_paid_leaves_the_win_unverified() -> None:
-    decision = decided(gate.conclude(verifying([]), "The budget is used up."))
+    decision = decided(gate.conclude(replace(verifying([]), budget_wanted_s=800.0), "The budget is used up."))
     assert decision.verdict is Verdict.UNVERIFIED_WIN
     assert decision.reasons[-1] == "Not verified: The budget is used up."
+    assert decision.next_steps == (
+        "{measure} --perf-verify-wins --perf-budget=14min --perf-continue -k {node}    (a larger budget)",
+    )
 
 
 def test_what_is_left_open_shows_the_interval_that_it_was_last_judged_by() -> None:

@@ -90,3 +90,12 @@ class Journal:
 
 def _line(run: Run) -> str:
     return json.dumps(to_plain(run), allow_nan=False) + "\n"
+
+
+def told_kept(path: Path, text: str, command: str) -> list[str]:
+    """How to go on from a journal that an invocation leaves. Nothing where it was interrupted before its first run."""
+    number = len(text.splitlines())
+    if not number:
+        return []
+    runs = "1 finished run is" if number == 1 else f"{number} finished runs are"
+    return [f"moeperf: {runs} kept in {path}\n  next: {command} --perf-continue    (goes on from them)"]

@@ -21,7 +21,7 @@ from pytest_moeperf.reporting.spent import time_spent
 from pytest_moeperf.reporting.view import Heading, View, build_view
 from pytest_moeperf.session.command import command_of
 from pytest_moeperf.session.held_against import held_against
-from pytest_moeperf.session.journal import JOURNAL_FOLDER
+from pytest_moeperf.session.journal import JOURNAL_FOLDER, told_kept
 from pytest_moeperf.session.last_report import keep_as_last, report_folder
 from pytest_moeperf.session.unused import runs_everything, unused_baselines
 
@@ -87,13 +87,8 @@ class Telling:
 
     def _tell_interrupted(self) -> None:
         for path, text in self._kept().items():
-            if text and text != self._kept_before.get(path):
-                finished = len(text.splitlines())
-                runs = "1 finished run is" if finished == 1 else f"{finished} finished runs are"
-                self._remarks.append(
-                    f"moeperf: {runs} kept in {path}\n"
-                    f"  next: {command_of(self._config)} --perf-continue    (goes on from them)"
-                )
+            if text != self._kept_before.get(path):
+                self._remarks.extend(told_kept(path, text, command_of(self._config)))
 
     def _kept(self) -> dict[Path, str]:
         """What interrupted invocations left. Told apart by content: clocks may be set meanwhile."""

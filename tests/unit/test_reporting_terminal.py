@@ -100,6 +100,17 @@ c=2 512/128   19.3 tok/s   19.2 tok/s   -0.3 % [-1.5, +0.9]   EQUIVALENT   1"""
     )
 
 
+def test_tests_that_share_a_cell_are_told_apart() -> None:
+    first = replace(equivalent(), node_id="tests/test_a.py::test_decode[triton-1]")
+    second = replace(equivalent(), node_id="tests/test_a.py::TestTail::test_tail[triton-1]")
+    lines = table_of(view_of(first, second, equivalent(2)), width=120).splitlines()
+    assert [line.partition("   ")[0] for line in lines[1:]] == [
+        "c=1 512/128 test_decode",
+        "c=1 512/128 test_tail",
+        "c=2 512/128",
+    ]
+
+
 def test_different_shapes_stay_in_the_rows() -> None:
     other = equivalent(2)
     workload = Workload(concurrency=2, input_len=1024, output_len=32)

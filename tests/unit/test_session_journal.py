@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from test_bench_warmup import run
 
-from pytest_moeperf.session.journal import JOURNAL_FOLDER, Journal
+from pytest_moeperf.session.journal import JOURNAL_FOLDER, Journal, told_kept
 
 FIRST, SECOND = run(0, 100.0), run(1, 101.0)
 
@@ -72,3 +72,12 @@ def test_a_line_cut_off_by_a_kill_ends_the_runs(journal: Journal) -> None:
 
 def test_git_does_not_see_it(journal: Journal, tmp_path: Path) -> None:
     assert (tmp_path / JOURNAL_FOLDER.parent / ".gitignore").read_text() == "*\n"
+
+
+def test_what_is_kept_is_told_and_nothing_is_not() -> None:
+    path = Path("a.jsonl")
+    assert told_kept(path, "", "pytest -m perf") == []
+    assert told_kept(path, "{}\n", "pytest -m perf") == [
+        "moeperf: 1 finished run is kept in a.jsonl\n  next: pytest -m perf --perf-continue    (goes on from them)"
+    ]
+    assert told_kept(path, "{}\n{}\n", "pytest")[0].startswith("moeperf: 2 finished runs are kept in a.jsonl\n")

@@ -122,7 +122,9 @@ class Place:
         """For the fingerprint: its name, and what its config says."""
         if self.served is not None:
             return {"name": self.model_name, "max_len": self.served.context_len}
-        return read_model(self.spec.model) | {"name": self.model_name}
+        revision = option_of(self.spec.args, "--revision") or ""
+        facts = read_model(self.spec.model, env=os.environ | self.spec.env, revision=revision)
+        return facts | {"name": self.model_name}
 
     @property
     def software(self) -> dict[str, Plain]:

@@ -1,8 +1,7 @@
-"""Versions of what computes, and what identifies a model."""
+"""Versions of what computes."""
 
 from __future__ import annotations
 
-import hashlib
 import json
 import subprocess
 import sys
@@ -63,18 +62,3 @@ def _installed_here() -> dict[str, Plain]:
         except metadata.PackageNotFoundError:
             continue
     return versions
-
-
-def read_model(model: str) -> dict[str, Plain]:
-    """``name``, and ``config_digest`` of a local folder's config.json: its contents, whatever the order of its keys."""
-    facts: dict[str, Plain] = {"name": model}
-    try:
-        config = json.loads((Path(model).expanduser() / "config.json").read_text("utf-8"))
-    except (OSError, ValueError):
-        return facts
-    if isinstance(config, dict):
-        told = {
-            key: value for key, value in config.items() if not key.startswith("_") and key != "transformers_version"
-        }
-        facts["config_digest"] = hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()[:16]
-    return facts

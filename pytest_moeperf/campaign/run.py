@@ -275,7 +275,7 @@ class Campaign:
         kept = gate.sort_runs(runs, bounds=state.bounds, launch=launch, wanted=wanted)
         if state.match is None and launch.arm == CANDIDATE and runs:
             state = gate.with_match(state, self._bench.baseline_for(kept.valid[0] if kept.valid else runs[0]))
-        state = replace(state, odd=state.odd + kept.odd) if kept.odd else state
+        state = replace(state, odd=tuple(dict.fromkeys(state.odd + kept.odd))) if kept.odd else state
         if kept.problems:
             self._set(key, gate.invalid(state, kept.problems))
         else:

@@ -87,7 +87,9 @@ def _identity(control: Control, info: Answer, models: Answer) -> Identity:
 
 def _refuse_several(url: str, first: Identity, others: Sequence[Identity]) -> None:
     for other in others:
-        differing = [name for name, value in first.marks.items() if value != other.marks[name]]
+        # What one reading lacks (an answer that came too late) tells nothing.
+        pairs = {name: (value, other.marks[name]) for name, value in first.marks.items()}
+        differing = [name for name, pair in pairs.items() if None not in pair and pair[0] != pair[1]]
         if differing:
             raise ServerError(
                 what=f"several servers answer at {url}: {first.text}, and {other.text} (differing in "

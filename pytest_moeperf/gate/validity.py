@@ -43,7 +43,19 @@ def sort_runs(runs: Sequence[Run], *, bounds: Sequence[Bound], launch: Launch, w
         nothing = f"{arm} launch {launch.id} gave {len(valid)} valid runs of {wanted} wanted"
         return Sorted(valid=valid, problems=told or (nothing,))
     problems = tuple(_untrusted(valid, bounds, f"{arm} launch {launch.id}"))
-    return Sorted(valid=valid, problems=problems, odd=told)
+    return Sorted(valid=valid, problems=problems, odd=(*told, *_not_shown(measured)))
+
+
+def _not_shown(runs: Sequence[Run]) -> list[str]:
+    """What no check could look at and a reader has to know; the other unknown ones stand in the report."""
+    said = [
+        check
+        for run in runs
+        for check in run.checks
+        if check.status == "unknown" and check.message.startswith("not shown:")
+    ]
+    # Once each, in the words of the last run: figures differ.
+    return list({check.name: f"N{check.message[1:]}" for check in said}.values())
 
 
 def _untrusted(runs: Sequence[Run], bounds: Sequence[Bound], of: str) -> Iterator[str]:

@@ -48,8 +48,8 @@ def _same_process(launched: Marks, now: Marks, counts: Sequence[Counts], *, proc
         return passed(name)
     return unknown(
         name,
-        "nothing that the server says tells one process from another: it has no pid, no start time and no counters "
-        "that are known here",
+        "not shown: that one process gave all answers; the server tells no pid, no start time and no counters that are "
+        "known here",
     )
 
 

@@ -518,6 +518,16 @@ def test_warm_up_and_void_runs_are_left_out() -> None:
     assert found.odd == ("no_compile_stall failed in 1 of 3 runs of candidate launch L1: TTFT 777 ms",)
 
 
+def test_what_nothing_could_show_is_told_once() -> None:
+    def of(message: str) -> Run:
+        check = Check(name="same_server_process", status="unknown", message=message)
+        return run_of(0.0, Launch(id="L1", session="s"), plan_of(), checks=(check,))
+
+    found = sorted_runs([of("not shown: that one process gave all 3 answers"), of("not shown: that one gave all 4")])
+    assert found.odd == ("Not shown: that one gave all 4",)
+    assert sorted_runs([of("no such endpoint")] * 3).odd == ()
+
+
 def test_a_lasting_failure_voids_the_cell() -> None:
     found = sorted_runs([checked("fail"), checked("pass"), checked("pass")])
     assert found.problems == ("no_compile_stall failed in 1 of 3 runs of candidate launch L1: TTFT 777 ms",)

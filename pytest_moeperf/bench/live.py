@@ -174,7 +174,7 @@ class LiveServer:
             *self._same_server(answer, metrics_text, before, after, result),
             self._process_check(),
             *self.launch_checks,
-            *of_another_server(self.place.spec.stated.log, self.read_log(), info),
+            *self._stated_log_check(info),
             *evidence_checks(evidence, strict=self.rules.strict_evidence),
             *(gpu_checks(telemetry, self._own_pids()) if self.place.gpus else ()),
             *simulation_check(info, metrics.duration_s),
@@ -274,6 +274,10 @@ class LiveServer:
         if same:
             return Check(name="same_server", status="pass")
         return Check(name="same_server", status="fail", message="the server's process ended or changed during the run")
+
+    def _stated_log_check(self, info: dict[str, Any] | None) -> tuple[Check, ...]:
+        path = self.place.spec.stated.log
+        return of_another_server(path, self.read_log(), info) if path else ()
 
     def _evidence(self, info: dict[str, Any] | None, metrics_text: str | None) -> Evidence:
         spec = self.place.spec

@@ -31,6 +31,7 @@ import msgspec
 from pytest_moeperf.load.driver import drive
 from pytest_moeperf.load.paced import Report, request_key
 from pytest_moeperf.load.prompts import make_prompts
+from pytest_moeperf.model.vocabulary import Vocabulary
 from pytest_moeperf.model.workload import Workload
 
 PEERS = Path(__file__).with_name("client_accuracy_peers.py")
@@ -76,7 +77,7 @@ def measure(
 ) -> dict[str, Any]:
     """One run of one client against a fresh server."""
     workload = Workload(concurrency=streams, input_len=64, output_len=OUTPUT_LEN, num_prompts=streams)
-    prompts = make_prompts(workload, run_key=key, vocab_size=50_000)
+    prompts = [prompt.tolist() for prompt in make_prompts(workload, run_key=key, vocabulary=Vocabulary(size=50_000))]
     command = [
         sys.executable,
         "-m",

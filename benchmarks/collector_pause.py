@@ -24,6 +24,7 @@ from parity import TINY_MOE, cpu_server
 from pytest_moeperf.load.driver import drive
 from pytest_moeperf.load.prompts import make_prompts
 from pytest_moeperf.model.records import LoadResult
+from pytest_moeperf.model.vocabulary import Vocabulary
 from pytest_moeperf.model.workload import Workload
 
 WORKLOAD = Workload(concurrency=4, input_len=32, output_len=64, num_prompts=60)
@@ -61,7 +62,7 @@ def main() -> None:
             if arguments.freeze:
                 urllib.request.urlopen(f"{url}/freeze_gc", data=b"", timeout=30).close()  # noqa: S310 (our own server)
             for run in range(arguments.runs):
-                prompts = make_prompts(WORKLOAD, run_key=f"{run}", vocab_size=VOCABULARY)
+                prompts = make_prompts(WORKLOAD, run_key=f"{run}", vocabulary=Vocabulary(size=VOCABULARY))
                 result = drive(url=url, workload=WORKLOAD, prompts=prompts, timeout_s=600)
                 silence_ms, request, number = longest_silence(result)
                 print(

@@ -37,6 +37,7 @@ from typing import Any
 from pytest_moeperf.load.driver import drive
 from pytest_moeperf.load.prompts import make_prompts
 from pytest_moeperf.metrics import compute_metrics
+from pytest_moeperf.model.vocabulary import Vocabulary
 from pytest_moeperf.model.workload import Workload
 from pytest_moeperf.validity import client_checks
 
@@ -232,7 +233,10 @@ def client_share_ms(workload: Workload, peer: Theirs, *, tokenizer: str, vocab_s
     found = []
     with simulated_server(tokenizer) as url:
         for number in range(4):
-            prompts = make_prompts(alone, run_key=f"share {number}", vocab_size=vocab_size)
+            prompts = [
+                prompt.tolist()
+                for prompt in make_prompts(alone, run_key=f"share {number}", vocabulary=Vocabulary(size=vocab_size))
+            ]
             theirs = peer.run(url, alone, prompts)
             found.append(theirs["ttft_ms_p50"] - run_ours(url, alone, prompts)["ttft_ms_p50"])
     return statistics.median(found)
@@ -242,7 +246,9 @@ def measure(
     url: str, workload: Workload, peer: Theirs, *, pairs: int, tokenizer: str, vocab_size: int
 ) -> dict[str, dict[str, Any]]:
     def prompts_of(key: str) -> list[list[int]]:
-        return make_prompts(workload, run_key=key, vocab_size=vocab_size)
+        return [
+            prompt.tolist() for prompt in make_prompts(workload, run_key=key, vocabulary=Vocabulary(size=vocab_size))
+        ]
 
     share_ms = client_share_ms(workload, peer, tokenizer=tokenizer, vocab_size=vocab_size)
     run_ours(url, workload, prompts_of("warm-up"))

@@ -18,6 +18,7 @@ from typing import Any
 from parity import run_ours
 
 from pytest_moeperf.load.prompts import make_prompts
+from pytest_moeperf.model.vocabulary import Vocabulary
 from pytest_moeperf.model.workload import Workload
 
 SLEEPS_MS = (0.0, 0.3, 0.5, 0.6, 0.65, 0.7, 0.75, 0.8, 1.0, 1.3, 1.6)
@@ -36,12 +37,12 @@ def set_sleep(url: str, sleep_ms: float) -> None:
 def sweep(url: str, workload: Workload, *, repeats: int, vocab_size: int) -> list[dict[str, Any]]:
     """One row a sleep: ``sleep_ms``, the runs of each metric, and its change against no sleep."""
     runs: dict[float, list[dict[str, float]]] = {sleep_ms: [] for sleep_ms in SLEEPS_MS}
-    run_ours(url, workload, make_prompts(workload, run_key="warm-up", vocab_size=vocab_size))
+    run_ours(url, workload, make_prompts(workload, run_key="warm-up", vocabulary=Vocabulary(size=vocab_size)))
     try:
         for repeat in range(repeats):
             for sleep_ms in SLEEPS_MS if repeat % 2 == 0 else SLEEPS_MS[::-1]:
                 set_sleep(url, sleep_ms)
-                prompts = make_prompts(workload, run_key=f"{repeat} {sleep_ms}", vocab_size=vocab_size)
+                prompts = make_prompts(workload, run_key=f"{repeat} {sleep_ms}", vocabulary=Vocabulary(size=vocab_size))
                 runs[sleep_ms].append(run_ours(url, workload, prompts))
     finally:
         set_sleep(url, 0.0)

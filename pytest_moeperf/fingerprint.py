@@ -16,6 +16,7 @@ from pytest_moeperf.model.run import FINGERPRINT_GROUPS, Fingerprint, Plain
 from pytest_moeperf.model.secrets import is_secret_name, known_secrets, scrub_secrets
 from pytest_moeperf.model.server_info import ROLES, workers
 from pytest_moeperf.model.verdict import Difference
+from pytest_moeperf.model.vocabulary import UNREAD, Vocabulary
 
 UNKNOWN = "unknown"
 NOT_SET = "not set"
@@ -25,6 +26,10 @@ VARIED = "varied"
 
 SOURCE = ("engine_commit", "engine_changes", "engine_files")
 """Software fields of an engine that was built from source."""
+
+VOCABULARY = "vocabulary"
+"""Workload field: the ids that prompts are made of. Where it is missing, they are those of ``UNREAD``, as in all
+baselines from before models' own vocabularies were read."""
 
 LONGEST_VALUE = 120
 _BLOCKING_GROUPS = frozenset({"workload", "server", "hardware"})
@@ -117,7 +122,9 @@ def differences(
 def known_differences(baseline: Fingerprint, here: Fingerprint) -> tuple[Difference, ...]:
     """As ``differences``, where ``here`` is not complete yet: groups that it lacks are left out."""
     known = {group: getattr(baseline, group) if getattr(here, group) else {} for group in FINGERPRINT_GROUPS}
-    return differences(Fingerprint(**known), here)
+    found = differences(Fingerprint(**known), here)
+    # Whether other prompts are other work is only known with the server's arguments.
+    return found if here.server else tuple(item for item in found if item.field != f"workload.{VOCABULARY}")
 
 
 def describe(found: Iterable[Difference]) -> list[str]:
@@ -178,6 +185,11 @@ def _launch_command(info: Mapping[str, Any]) -> list[str] | None:
     if isinstance(command, str):
         return command.split()
     return [str(argument) for argument in command] if isinstance(command, (list, tuple)) else None
+
+
+def vocabulary_field(vocabulary: Vocabulary) -> dict[str, str]:
+    """For the workload's fields: nothing for the ids of a model that was not read."""
+    return {} if vocabulary == UNREAD else {VOCABULARY: vocabulary.name}
 
 
 def _server_fields(info: Mapping[str, Any], backend_flags: Sequence[str]) -> dict[str, Any]:
@@ -286,7 +298,8 @@ class _Context:
         if group == "server":
             return self._server_blocks(name, one_sided=one_sided)
         if group == "workload":
-            return not _matches(name, tables.NOTED_WORKLOAD)
+            noted = _matches(name, tables.NOTED_WORKLOAD)
+            return not (noted or (name == VOCABULARY and self._random_weights()))
         if group == "hardware":
             return _matches(name, tables.BLOCKING_HARDWARE) and not (name == "driver" and self._same_driver_major())
         return group == "software" and _matches(name, tables.BLOCKING_SOFTWARE)
@@ -342,6 +355,10 @@ class _Context:
     def _same(self, name: str) -> bool:
         return name in self.baseline.server and _equal(self.baseline.server[name], self.here.server.get(name))
 
+    def _random_weights(self) -> bool:
+        """No token means anything to dummy weights: which ones a prompt has is no other work."""
+        return all(side.server.get("load_format") == "dummy" for side in (self.baseline, self.here))
+
     def _same_driver_major(self) -> bool:
         majors = {str(side.hardware.get("driver")).partition(".")[0] for side in (self.baseline, self.here)}
         return len(majors) == 1 and None not in (self.baseline.hardware.get("driver"), self.here.hardware.get("driver"))
@@ -350,6 +367,9 @@ class _Context:
 def _group_differences(group: str, context: _Context) -> list[Difference]:
     baseline: dict[str, Plain] = getattr(context.baseline, group)
     here: dict[str, Plain] = getattr(context.here, group)
+    if VOCABULARY in (*baseline, *here) and baseline and here:
+        known: dict[str, Plain] = {VOCABULARY: UNREAD.name}
+        baseline, here = known | baseline, known | here
     if not baseline and not here:
         return []
     if not baseline or not here:

@@ -16,6 +16,7 @@ from pytest_moeperf.load.driver import drive
 from pytest_moeperf.load.paced import Report, request_key
 from pytest_moeperf.load.prompts import make_prompts
 from pytest_moeperf.model.records import ClientReport, LoadResult
+from pytest_moeperf.model.vocabulary import Vocabulary
 from pytest_moeperf.model.workload import Workload
 
 MAX_STAMP_ERROR_MS = 0.5
@@ -66,7 +67,9 @@ def run_selftest(*, concurrency: int, rate: float, duration_s: float) -> Selftes
         raise LoadError(what=f"a self-test that can't be: {what}")
     output_len = max(2, round(rate * duration_s))
     workload = Workload(concurrency=concurrency, input_len=_INPUT_LEN, output_len=output_len, num_prompts=concurrency)
-    prompts = make_prompts(workload, run_key="selftest", vocab_size=100_000)
+    prompts = [
+        prompt.tolist() for prompt in make_prompts(workload, run_key="selftest", vocabulary=Vocabulary(size=100_000))
+    ]
     with _paced_server(interval_ms=1e3 / rate) as url:
         result = drive(url=url, workload=workload, prompts=prompts, timeout_s=60 + 5 * duration_s)
         answer = ask(url, "/report", timeout_s=60, largest_bytes=REPORT_BYTES)

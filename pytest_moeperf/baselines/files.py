@@ -11,7 +11,7 @@ from pathlib import Path
 from pytest_moeperf.baselines.codec import decode, encode, refuse_secrets, refuse_unstorable
 from pytest_moeperf.baselines.locking import LOCKS_FOLDER, StoreLock
 from pytest_moeperf.baselines.merge import merge
-from pytest_moeperf.baselines.naming import cell_folder, relative_path, same_cell, slug
+from pytest_moeperf.baselines.naming import cell_folder, earlier_path, relative_path, same_cell, slug
 from pytest_moeperf.baselines.store import Compare, Entry, best_match, orphans_among
 from pytest_moeperf.errors import BaselineError
 from pytest_moeperf.model.baseline import Baseline, BaselineMatch
@@ -34,7 +34,8 @@ class FileStore:
 
     def find(self, *, engine: str, model: str, cell: Cell) -> tuple[Entry, ...]:
         folder = self._root / cell_folder(engine=engine, model=model, cell=cell)
-        paths = sorted(folder.glob(f"{slug(cell.workload.key)}@*.json"))
+        shape = slug(cell.workload.shape)
+        paths = sorted({*folder.glob(f"{shape}@*.json"), *folder.glob(f"{shape}-*@*.json")})
         entries = (Entry(str(path), self._read(path)) for path in paths)
         return tuple(entry for entry in entries if same_cell(entry.baseline, engine=engine, model=model, cell=cell))
 
@@ -45,7 +46,8 @@ class FileStore:
         return best_match(found, fingerprint=fingerprint, compare=compare)
 
     def save(self, baseline: Baseline) -> Entry:
-        path = self._root / relative_path(baseline)
+        earlier = self._root / earlier_path(baseline)
+        path = earlier if earlier.exists() else self._root / relative_path(baseline)
         refuse_unstorable(baseline, path=str(path))
         refuse_secrets(baseline, path=str(path))
         with self._lock.held(path):

@@ -46,13 +46,19 @@ def relative_path(baseline: Baseline) -> str:
     return f"{folder}/{slug(baseline.cell.workload.key)}@{fingerprint_digest(baseline.fingerprint)}.json"
 
 
+def earlier_path(baseline: Baseline) -> str:
+    """As ``relative_path`` was while only the shape was in a name: a file that lies there stays there."""
+    folder = cell_folder(engine=baseline.engine, model=baseline.model, cell=baseline.cell)
+    return f"{folder}/{slug(baseline.cell.workload.shape)}@{fingerprint_digest(baseline.fingerprint)}.json"
+
+
 def same_cell(baseline: Baseline, *, engine: str, model: str, cell: Cell) -> bool:
-    """The baseline is one of this cell, whatever its fingerprint."""
+    """The baseline is one of this cell's shape, whatever its fingerprint."""
     return (
         baseline.engine == engine
         and model_slug(baseline.model) == model_slug(model)
         and baseline.cell.backend == cell.backend
-        and baseline.cell.workload.key == cell.workload.key
+        and baseline.cell.workload.shape == cell.workload.shape
     )
 
 

@@ -70,7 +70,13 @@ def best_match(entries: Sequence[Entry], *, fingerprint: Fingerprint, compare: C
     ]
     if not matches:
         return BaselineMatch(baseline=None)
-    return min(matches, key=lambda match: sum(difference.blocking for difference in match.differences))
+    return min(matches, key=_distance)
+
+
+def _distance(match: BaselineMatch) -> tuple[int, int]:
+    """What blocks counts most; then what else of the workload differs (a seed): the cell's own baseline is nearest."""
+    noted = sum(difference.field.startswith("workload.") for difference in match.differences)
+    return sum(difference.blocking for difference in match.differences), noted
 
 
 def last_changed_at(baseline: Baseline) -> str:
@@ -81,11 +87,11 @@ def last_changed_at(baseline: Baseline) -> str:
 
 
 def orphans_among(entries: Iterable[Entry], *, engine: str, model: str, cells: Iterable[Cell]) -> tuple[Entry, ...]:
-    used = {cell.key for cell in cells}
+    used = {cell.shape for cell in cells}
     return tuple(
         entry
         for entry in entries
         if entry.baseline.engine == engine
         and model_slug(entry.baseline.model) == model_slug(model)
-        and entry.baseline.cell.key not in used
+        and entry.baseline.cell.shape not in used
     )

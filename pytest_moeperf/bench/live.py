@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from array import array
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
@@ -26,10 +27,10 @@ from pytest_moeperf.engines.sglang import BACKEND_FLAG
 from pytest_moeperf.engines.sglang_flags import option_of
 from pytest_moeperf.errors import LoadError
 from pytest_moeperf.evidence import collect
-from pytest_moeperf.fingerprint import build_fingerprint
+from pytest_moeperf.fingerprint import build_fingerprint, vocabulary_field
 from pytest_moeperf.load.driver import LoadProgress, drive
 from pytest_moeperf.load.events import SGLANG
-from pytest_moeperf.load.prompts import make_prompts
+from pytest_moeperf.load.prompts import make_prompts, reusable_tokens
 from pytest_moeperf.metrics import compute_metrics
 from pytest_moeperf.model.records import ClientReport, LoadResult
 from pytest_moeperf.model.run import Check, Evidence, Fingerprint, Launch, Metrics, Plain, Run
@@ -38,6 +39,7 @@ from pytest_moeperf.servers.measuring import measuring_lock
 from pytest_moeperf.telemetry import Sampler, server_counters
 from pytest_moeperf.telemetry import checks as gpu_checks
 from pytest_moeperf.validity import cache_flushed, client_checks, server_checks, server_readable
+from pytest_moeperf.validity.cache import Reuse
 from pytest_moeperf.validity.replicas import one_level
 
 FLUSH_TIMEOUT_S = 60.0
@@ -147,9 +149,10 @@ class LiveServer:
         if self.vitals.trouble:
             return self._run(cell, index, run_id=run_id, result=_nothing(started_at), checks=(self._process_check(),))
         flushed = self.flush_cache()
+        prompts = make_prompts(cell.workload, run_key=run_id, vocabulary=self.place.vocabulary)
         before, _, _ = self._counters()
         with self._sampler() as sampler:
-            result = self._drive(cell, index, run_id)
+            result = self._drive(cell, index, prompts)
         telemetry = sampler.summary() if sampler is not None else {}
         if result is None:
             return self._run(cell, index, run_id=run_id, result=_nothing(started_at), checks=(self._process_check(),))
@@ -167,7 +170,13 @@ class LiveServer:
         evidence = self._evidence(info, metrics_text)
         ceiling = ceiling_for(self.place, info, cell.workload)
         checks = (
-            *client_checks(result, metrics, cell.workload, min_window_s=self.rules.min_window_s),
+            *client_checks(
+                result,
+                metrics,
+                cell.workload,
+                reuse=_reuse(prompts, info),
+                min_window_s=self.rules.min_window_s,
+            ),
             server_readable(answer, needed=self._speaks_sglang),
             cache_flushed(flushed, answer, result, cell.workload, needed=self._speaks_sglang),
             *server_checks(before, after, result, cell.workload),
@@ -187,7 +196,7 @@ class LiveServer:
             ceiling_tok_s=ceiling.tok_s,
         )
 
-    def _drive(self, cell: Cell, index: int, run_id: str) -> LoadResult | None:
+    def _drive(self, cell: Cell, index: int, prompts: Sequence[array[int]]) -> LoadResult | None:
         """None: the server died or went silent, which is noted.
 
         :raises LoadError: the load could not be driven, and not because the server died.
@@ -202,7 +211,7 @@ class LiveServer:
             return drive(
                 url=self.url,
                 workload=cell.workload,
-                prompts=make_prompts(cell.workload, run_key=run_id),
+                prompts=prompts,
                 protocol=self.protocol,
                 api_key=self.api_key,
                 model=self.served_model,
@@ -218,7 +227,9 @@ class LiveServer:
 
     def _first_token_ms(self, cell: Cell) -> float | None:
         if cell.key not in self._one_token_ms:
-            self._one_token_ms[cell.key] = mean_ms(self._drive(cell, 0, f"{self.launch.id}/{cell.workload.key}"))
+            run_key = f"{self.launch.id}/{cell.workload.key}"
+            prompts = make_prompts(cell.workload, run_key=run_key, vocabulary=self.place.vocabulary)
+            self._one_token_ms[cell.key] = mean_ms(self._drive(cell, 0, prompts))
         return self._one_token_ms[cell.key]
 
     def _metrics(self, cell: Cell, result: LoadResult) -> Metrics:
@@ -303,7 +314,7 @@ class LiveServer:
     def _fingerprint(self, workload: Workload, info: dict[str, Any] | None) -> Fingerprint:
         spec, place = self.place.spec, self.place
         return build_fingerprint(
-            workload=workload.as_fields(),
+            workload=workload.as_fields() | vocabulary_field(self.place.vocabulary),
             server_info=info,
             env=place.env,
             software={
@@ -322,6 +333,12 @@ class LiveServer:
             files=self.code.files if spec.engine != "simulated" else None,
             arguments=place.arguments,
         )
+
+
+def _reuse(prompts: Sequence[array[int]], info: Mapping[str, Any] | None) -> Reuse:
+    page_size = (info or {}).get("page_size")
+    known = page_size if isinstance(page_size, int) and page_size > 0 else None
+    return Reuse(most_tokens=reusable_tokens(prompts, page_size=known or 1), page_size=known)
 
 
 def _doing(cell: Cell) -> str:

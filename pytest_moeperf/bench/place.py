@@ -16,10 +16,13 @@ from pytest_moeperf.engines.identity import Identity
 from pytest_moeperf.engines.sglang import on_cpu
 from pytest_moeperf.engines.sglang_flags import option_of
 from pytest_moeperf.environment import read_environment, read_model, read_named_files, read_source_build
+from pytest_moeperf.environment.model_files import model_folder
+from pytest_moeperf.environment.vocabulary import read_vocabulary
 from pytest_moeperf.model.comparability import AMBIENT_ENV_PREFIXES
 from pytest_moeperf.model.environment import EnvironmentFacts
 from pytest_moeperf.model.run import Plain
 from pytest_moeperf.model.spec import NO_MODEL, ServerSpec
+from pytest_moeperf.model.vocabulary import UNREAD, Vocabulary
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,6 +83,16 @@ class Place:
             return None
         data = json.loads(path.read_text())
         return data if isinstance(data, dict) else None
+
+    @cached_property
+    def vocabulary(self) -> Vocabulary:
+        """What prompts are made of: the model's ordinary tokens where its files are here, else ids that nearly every
+        model has."""
+        args, env = self.spec.args, self.spec.env
+        model = self.spec.model if self.served is None else self.served.model or ""
+        folder = model_folder(model, env=env, revision=option_of(args, "--revision") or "main")
+        tokenizer = model_folder(option_of(args, "--tokenizer-path") or "", env=env)
+        return (read_vocabulary(folder, tokenizer=tokenizer) if folder is not None else None) or UNREAD
 
     @property
     def model_name(self) -> str:
@@ -145,6 +158,7 @@ class Place:
 
 _EXPERTS = ("num_experts", "num_local_experts", "n_routed_experts", "moe_num_experts")
 """In a config.json: how many experts a layer has."""
+
 
 WITHOUT_GPU = frozenset({"simulated", "attached"})
 """Engines that use none of this machine's GPUs."""

@@ -75,7 +75,7 @@ def greedy_answers(
 def fixed_contexts() -> list[list[int]]:
     """The prompts of both passes, of several lengths: what goes wrong beyond a position shows in the longer ones."""
     whole = replace(LONG, num_prompts=LONG.num_prompts + SHORT.num_prompts)
-    prompts = make_prompts(whole, run_key="sanity")
+    prompts = [prompt.tolist() for prompt in make_prompts(whole, run_key="sanity")]
     return [prompt[: CONTEXT_LENGTHS[index % len(CONTEXT_LENGTHS)]] for index, prompt in enumerate(prompts)]
 
 

@@ -17,7 +17,7 @@ CONTROL_CONCURRENCY = 2
 def merge_plans(plans: Sequence[CellPlan]) -> tuple[CellPlan, ...]:
     """One plan a cell, with the bounds of all that named it.
 
-    :raises ValueError: a cell without bounds, or two different workloads under one key: they would share a baseline.
+    :raises ValueError: a cell without bounds.
     """
     merged: dict[str, CellPlan] = {}
     for plan in plans:
@@ -27,10 +27,6 @@ def merge_plans(plans: Sequence[CellPlan]) -> tuple[CellPlan, ...]:
         if known is None:
             merged[plan.cell.key] = plan
             continue
-        if known.cell != plan.cell:
-            raise ValueError(
-                f"two workloads share the key {plan.cell.key}: {known.cell.workload} and {plan.cell.workload}"
-            )
         bounds: tuple[Bound, ...] = tuple(dict.fromkeys((*known.bounds, *plan.bounds)))
         merged[plan.cell.key] = replace(known, bounds=bounds)
     return tuple(merged.values())

@@ -263,7 +263,7 @@ class Campaign:
         return made
 
     def _replay(self, old: OldLaunch, keys: Iterable[str], *, pair: int | None) -> None:
-        self._say("note", f"continuing with launch {old.launch.id} of the earlier invocation", arm=old.launch.arm)
+        self._say("note", f"continuing with launch {old.launch.id}", arm=old.launch.arm)
         for key in keys:
             if self._states[key].decision is None:
                 self._observe(key, old.launch, old.of(self._states[key].plan.cell), pair, kind="resumed")

@@ -99,14 +99,14 @@ def _is_report(path: Path) -> bool:
 
 
 def compared(first: dict[str, Side], second: dict[str, Side], *, gate: GateSettings) -> Comparison:
-    """Cells of the same name; then, of what is left, cells of the same workload under one other backend."""
+    """Cells of the same name; then, of what is left, cells of the same shape under another name."""
     partners = {key: key for key in first if key in second}
     for key, side in first.items():
         if key not in partners:
             others = [
                 other
                 for other, found in second.items()
-                if other not in first and found.cell.workload.key == side.cell.workload.key
+                if other not in first and found.cell.workload.shape == side.cell.workload.shape
             ]
             if len(others) == 1 and others[0] not in partners.values():
                 partners[key] = others[0]

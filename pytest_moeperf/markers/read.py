@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import fields
 from typing import Any
@@ -10,6 +11,7 @@ import pytest
 
 from pytest_moeperf.errors import UsageProblem
 from pytest_moeperf.markers.described import PERF
+from pytest_moeperf.markers.sound import check_workload
 from pytest_moeperf.model.bounds import METRICS, PERCENTILES, Bound
 from pytest_moeperf.model.settings import GateSettings
 from pytest_moeperf.model.workload import DATASETS, Workload
@@ -43,7 +45,9 @@ def workload_of(item: pytest.Item, overrides: Mapping[str, Any] | None = None) -
         return None
     for name, value in values.items():
         _check_workload_value(item, name, value)
-    return Workload(**values)
+    workload = Workload(**{name: value for name, value in values.items() if value is not None})
+    check_workload(item, workload)
+    return workload
 
 
 def _check_workload_value(item: pytest.Item, name: str, value: object) -> None:
@@ -52,16 +56,21 @@ def _check_workload_value(item: pytest.Item, name: str, value: object) -> None:
             raise _problem(item, PERF, f"dataset={value!r} is not known", ", ".join(DATASETS))
         return
     if name == "request_rate":
-        if value is not None and not (_is_number(value) and value > 0):  # type: ignore[operator]
+        if value is not None and not (_is_number(value) and 0 < value < math.inf):  # type: ignore[operator]
             raise _problem(
-                item, PERF, f"request_rate={value!r} is not a rate", "a number above 0, or None (closed loop)"
+                item,
+                PERF,
+                f"request_rate={value!r} is not a rate",
+                "a number above 0, or None (closed loop)",
             )
         return
     if name == "queueing":
         if not isinstance(value, bool):
             raise _problem(item, PERF, f"queueing={value!r} is not allowed", "True or False")
         return
-    least = {"seed": 0, "shared_prefix_len": 0, "num_prompts": 0}.get(name, 1)
+    if name == "num_prompts" and value is None:
+        return  # as if it were not there: 4 x concurrency
+    least = {"seed": 0, "shared_prefix_len": 0}.get(name, 1)
     if not isinstance(value, int) or isinstance(value, bool) or value < least:
         raise _problem(item, PERF, f"{name}={value!r} is not allowed", f"a whole number of at least {least}")
 

@@ -167,6 +167,7 @@ LABELS: dict[str, str] = {
     "workload.seed": "seed of the prompts",
     "workload.request_rate": "request rate",
     "workload.shared_prefix_len": "shared prefix (tokens)",
+    "workload.vocabulary": "token ids that prompts are made of",
     "workload.queueing": "requests may wait in the server's queue",
     "server.model.config_digest": "the model's config.json",
     "server.model.name": "model",

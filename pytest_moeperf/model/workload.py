@@ -8,6 +8,8 @@ from typing import Any
 SIMULATED = "simulated"
 ENGINES = (SIMULATED, "sglang", "attached")
 DATASETS = ("random-ids",)
+DEFAULT_WAVES = 4
+"""Prompts of a run where none are named, as a multiple of the concurrency."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -34,20 +36,41 @@ class Workload:
 
     def __post_init__(self) -> None:
         if self.num_prompts == 0:
-            object.__setattr__(self, "num_prompts", 4 * self.concurrency)
+            object.__setattr__(self, "num_prompts", DEFAULT_WAVES * self.concurrency)
+
+    @property
+    def shape(self) -> str:
+        """What baselines are looked up by. The rest (number of prompts, dataset, seed) is compared: a run with other
+        ones is held against the stored one, and told that they differ."""
+        rate = f"-r{self.request_rate:g}" if self.request_rate is not None else ""
+        prefix = f"-prefix{self.shared_prefix_len}" if self.shared_prefix_len else ""
+        queueing = "-queueing" if self.queueing else ""
+        return f"c{self.concurrency}-in{self.input_len}-out{self.output_len}{rate}{prefix}{queueing}"
 
     @property
     def key(self) -> str:
-        """What names a baseline: the shape. The rest (number of prompts, seed, ...) is compared, not looked up."""
-        rate = f"-r{self.request_rate:g}" if self.request_rate is not None else ""
-        queueing = "-queueing" if self.queueing else ""
-        return f"c{self.concurrency}-in{self.input_len}-out{self.output_len}{rate}{queueing}"
+        """Every field; those that have their defaults are left out."""
+        prompts = "" if self.has_default_prompts else f"-n{self.num_prompts}"
+        dataset = f"-{self.dataset}" if self.dataset not in ("", DATASETS[0]) else ""
+        return f"{self.shape}{prompts}{dataset}" + (f"-seed{self.seed}" if self.seed else "")
 
     @property
     def label(self) -> str:
-        rate = f" {self.request_rate:g}/s" if self.request_rate is not None else ""
-        queueing = " queueing" if self.queueing else ""
-        return f"c={self.concurrency} {self.input_len}/{self.output_len}{rate}{queueing}"
+        """``key`` for people."""
+        named = (
+            ("", self.request_rate is not None and f"{self.request_rate:g}/s"),
+            ("prefix=", self.shared_prefix_len),
+            ("", self.queueing and "queueing"),
+            ("n=", not self.has_default_prompts and self.num_prompts),
+            ("", self.dataset != DATASETS[0] and self.dataset),
+            ("seed=", self.seed),
+        )
+        further = "".join(f" {name}{value}" for name, value in named if value)
+        return f"c={self.concurrency} {self.input_len}/{self.output_len}{further}"
+
+    @property
+    def has_default_prompts(self) -> bool:
+        return self.num_prompts == DEFAULT_WAVES * self.concurrency
 
     def as_fields(self) -> dict[str, Any]:
         """What is compared. ``queueing`` stands there only where it is asked for: baselines are older than it."""
@@ -67,6 +90,10 @@ class Cell:
     @property
     def key(self) -> str:
         return f"{self.backend}/{self.workload.key}"
+
+    @property
+    def shape(self) -> str:
+        return f"{self.backend}/{self.workload.shape}"
 
     @property
     def label(self) -> str:

@@ -72,11 +72,12 @@ class Group:
         self._ran = True
 
     def result(self, cell: Cell, bounds: tuple[Bound, ...]) -> tuple[CellResult, bool]:
-        """The cell's result, and whether it was planned. One that was not is measured now, on its own."""
-        planned = cell in self._results and set(bounds) <= set(self._bounds[cell])
-        if not planned:
-            self._measure((CellPlan(cell=cell, bounds=bounds),))
-        return self._results[cell], planned
+        """The cell's result, and whether it was planned. One that was not is measured now, on its own; one whose other
+        bounds were judged before is judged by the same runs, and by further ones where those don't decide."""
+        known = self._results.get(cell)
+        if known is None or not set(bounds) <= set(self._bounds[cell]):
+            self._measure((CellPlan(cell=cell, bounds=bounds),), again=known.runs if known is not None else ())
+        return self._results[cell], known is not None
 
     def url(self) -> str:
         return self.bench.live().url
@@ -127,7 +128,7 @@ class Group:
         other = "" if self._settings.update_baselines else self._settings.reference
         return "" if other == self.spec.backend else other
 
-    def _measure(self, plans: Sequence[CellPlan]) -> None:
+    def _measure(self, plans: Sequence[CellPlan], *, again: Sequence[Run] = ()) -> None:
         self._keep(self._journal.take)
         if self._earlier is None:
             self._earlier = self._journal.runs() if self._settings.resume and not self._journal_lost else ()
@@ -138,7 +139,7 @@ class Group:
             settings=self._settings.gate,
             record=self._settings.update_baselines,
             on_event=self._event,
-            resume_runs=self._earlier,
+            resume_runs=again or self._earlier,
         )
         results = campaign.run()
         for plan in plans:

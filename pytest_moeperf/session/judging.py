@@ -24,6 +24,7 @@ from pytest_moeperf.model.verdict import SEVERITY, Decision, Outcome, Verdict
 from pytest_moeperf.model.workload import Cell
 from pytest_moeperf.session.group import Group
 from pytest_moeperf.session.last_report import commands_after, shown_path
+from pytest_moeperf.session.limits import check_measurable
 
 UNPLANNED = (
     "this workload was not known at collection, so it was measured on its own, outside of the shared launches; "
@@ -55,6 +56,7 @@ def judge_item(
         )
     cell = Cell(backend=group.spec.backend, workload=workload)
     bounds = bounds_of(item, settings.gate)
+    check_measurable(item, workload, bounds, spec=group.spec)
     result, planned = group.result(cell, bounds)
     decision = own_part(result.decision, bounds)
     if not planned:
@@ -128,8 +130,10 @@ def update(
     if match.baseline is not None and stored and {run.id for run in stored} <= {run.id for run in match.baseline.runs}:
         # Continued from an invocation that was interrupted after it had recorded this cell.
         return replace(outcome, recorded=shown_path(match.path))
+    # A comparable baseline may be that of another seed; this cell then gets one of its own.
+    own = match.comparable and match.baseline is not None and match.baseline.cell == last.cell
     proposal = propose_update(
-        match.baseline if match.comparable else None,
+        match.baseline if own else None,
         stored,
         engine=group.spec.engine,
         model=group.bench.place().model_name,

@@ -15,7 +15,10 @@ from pytest_moeperf.markers.read import bounds_of, workload_of
 from pytest_moeperf.model.bench import CellPlan
 from pytest_moeperf.model.bounds import Bound
 from pytest_moeperf.model.settings import Settings
-from pytest_moeperf.model.workload import Cell, Workload
+from pytest_moeperf.model.spec import ServerSpec
+from pytest_moeperf.model.workload import Cell
+from pytest_moeperf.session.limits import check_measurable
+from pytest_moeperf.session.specs import launched_spec
 
 GroupKey = tuple[str, str]
 """Backend, and where the ``moeperf_server_spec`` fixture that the tests see was defined."""
@@ -40,8 +43,8 @@ class Plan:
 
     def groups(self) -> dict[GroupKey, tuple[CellPlan, ...]]:
         """The cells that are measured together, in order of the tests. Tests of one cell share its runs: their bounds
-        are joined. One that contradicts (the same shape under other numbers, the same bound with other margins) is
-        left out, and measured on its own when it runs."""
+        are joined. Of one bound with several margins the first test's are planned with; the others are judged by the
+        same runs later on."""
         groups: dict[GroupKey, dict[str, CellPlan]] = {}
         for test in self.tests:
             cells = groups.setdefault(test.group, {})
@@ -50,22 +53,39 @@ class Plan:
             known = cells.get(test.cell.key)
             if known is None:
                 cells[test.cell.key] = CellPlan(cell=test.cell, bounds=test.bounds, node_id=test.node_id)
-            elif known.cell == test.cell and not _contradict(known.bounds, test.bounds):
-                joined = tuple(dict.fromkeys(known.bounds + test.bounds))
-                cells[test.cell.key] = replace(known, bounds=joined)
+            else:
+                planned = {bound.key for bound in known.bounds}
+                further = tuple(bound for bound in test.bounds if bound.key not in planned)
+                cells[test.cell.key] = replace(known, bounds=known.bounds + further)
         return {key: tuple(cells.values()) for key, cells in groups.items()}
-
-
-def _contradict(one: Sequence[Bound], other: Sequence[Bound]) -> bool:
-    return any(a.key == b.key and a != b for a in one for b in other)
 
 
 def plan_tests(items: Sequence[pytest.Item], settings: Settings) -> Plan:
     """:raises UsageProblem: a marker or parameter of some test is wrong; names the node."""
-    return Plan(tests=tuple(_planned(item, settings) for item in items if is_perf(item)))
+    specs: dict[str, ServerSpec] = {}
+    plan = Plan(tests=tuple(_planned(item, settings, specs) for item in items if is_perf(item)))
+    _refuse_two_goodputs(plan)
+    return plan
 
 
-def _planned(item: pytest.Item, settings: Settings) -> PlannedTest:
+def _refuse_two_goodputs(plan: Plan) -> None:
+    """Which requests of a run are good is counted once, while they are at hand."""
+    limits: dict[tuple[GroupKey, str], tuple[str, Bound]] = {}
+    for test in plan.tests:
+        for bound in test.bounds:
+            if test.cell is None or not bound.slo_ms:
+                continue
+            first, known = limits.setdefault((test.group, test.cell.key), (test.node_id, bound))
+            if known.slo_ms != bound.slo_ms:
+                raise UsageProblem(
+                    where=f"{test.node_id}: marker 'goodput'",
+                    problem=f"has other limits than {first}, which is about the same cell and so about the same runs",
+                    allowed="one set of limits for a cell: the same in both tests, or another num_prompts or seed in "
+                    "one of them, which makes it a cell of its own",
+                )
+
+
+def _planned(item: pytest.Item, settings: Settings, specs: dict[str, ServerSpec]) -> PlannedTest:
     if "moeperf" not in getattr(item, "fixturenames", ()):
         raise UsageProblem(
             where=item.nodeid,
@@ -73,9 +93,16 @@ def _planned(item: pytest.Item, settings: Settings) -> PlannedTest:
             next_step="add the argument 'moeperf' and call moeperf.measure(), or drop the marker",
         )
     check_measure_calls(item)
-    workload = workload_of(item)
-    cell = Cell(backend=backend_of(item), workload=workload) if isinstance(workload, Workload) else None
-    return PlannedTest(node_id=item.nodeid, group=group_key(item), cell=cell, bounds=bounds_of(item, settings.gate))
+    workload, bounds = workload_of(item), bounds_of(item, settings.gate)
+    backend, fixture_from = group_key(item)
+    if workload is None:
+        return PlannedTest(node_id=item.nodeid, group=(backend, fixture_from), cell=None, bounds=bounds)
+    if not fixture_from and backend not in specs:
+        specs[backend] = launched_spec(item.config, settings, backend)
+    # What a suite's own fixture makes of the server is only known when it runs.
+    check_measurable(item, workload, bounds, spec=None if fixture_from else specs[backend])
+    cell = Cell(backend=backend, workload=workload)
+    return PlannedTest(node_id=item.nodeid, group=(backend, fixture_from), cell=cell, bounds=bounds)
 
 
 def backend_of(item: pytest.Item) -> str:

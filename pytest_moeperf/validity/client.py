@@ -10,6 +10,7 @@ from dataclasses import replace
 from pytest_moeperf.model.records import LoadResult, RequestRecord
 from pytest_moeperf.model.run import Check, Metrics
 from pytest_moeperf.model.workload import Workload
+from pytest_moeperf.validity.cache import Reuse, cached_tokens_check
 from pytest_moeperf.validity.result import failed, none_of, passed, unknown
 from pytest_moeperf.validity.stall import compile_stall_check
 
@@ -27,8 +28,6 @@ MAX_KERNEL_DELAY_OF_TPOT = 0.50
 MAX_KERNEL_DELAY_OF_ANSWER = 0.05
 """Where the answers came in so few pieces that nothing but their end is believed anyway."""
 MAX_CLOCK_STEP_MS = 1.0
-MAX_ACCIDENTAL_CACHE_SHARE = 0.005
-"""Of the prompt tokens. A small vocabulary can't give each prompt a first token of its own; a cache may share it."""
 _EVENTS_OF_A_RHYTHM = 6
 _LATE_CLAIM = 3
 """Times the largest of the earlier events."""
@@ -43,14 +42,15 @@ def client_checks(
     metrics: Metrics,
     workload: Workload,
     *,
-    expect_cached_tokens: bool = False,
+    reuse: Reuse | None = None,
     min_window_s: float = MIN_WINDOW_S,
     min_steps: int = MIN_STEPS,
 ) -> tuple[Check, ...]:
     """Every check that the client alone can make, ``window_check`` and ``compile_stall_check`` included.
 
-    :param expect_cached_tokens: prefix reuse is part of the workload (``shared_prefix_len`` with the cache on).
+    :param reuse: what its prompts have in common; None: the declared prefix, and nothing else.
     """
+    reuse = reuse or Reuse(most_tokens=workload.shared_prefix_len * len(result.records), page_size=1)
     bottleneck = _client_not_bottleneck(result, metrics)
     window = window_check(result, metrics, workload, min_window_s=min_window_s, min_steps=min_steps)
     if bottleneck.status == "fail":
@@ -65,7 +65,7 @@ def client_checks(
         _tokens_of_each_event(result.records),
         _finish_reason_length(result.records),
         _prompt_tokens_as_sent(result.records),
-        _cached_tokens(result.records, workload, expected=expect_cached_tokens),
+        cached_tokens_check(result.records, workload, reuse),
         _effective_concurrency(metrics, workload),
         window,
         bottleneck,
@@ -225,29 +225,6 @@ def _prompt_tokens_as_sent(records: Sequence[RequestRecord]) -> Check:
         wrong=lambda one: one.prompt_tokens != one.prompt_len,
         what="were processed with another prompt length",
         detail=lambda one: f"sent {one.prompt_len} tokens, the server counted {one.prompt_tokens}",
-    )
-
-
-def _cached_tokens(records: Sequence[RequestRecord], workload: Workload, *, expected: bool) -> Check:
-    name = "cached_tokens_as_declared"
-    known = [record for record in records if record.cached_tokens is not None]
-    if not known:
-        return unknown(name, "no answer says how many of its prompt tokens were cached")
-    cached = sum(record.cached_tokens or 0 for record in known)
-    prompt = sum(record.prompt_tokens or record.prompt_len for record in known)
-    if expected:
-        most = workload.shared_prefix_len * len(known) + MAX_ACCIDENTAL_CACHE_SHARE * prompt
-        if workload.shared_prefix_len and not cached:
-            return failed(name, f"a shared prefix of {workload.shared_prefix_len} tokens was declared, none was reused")
-    else:
-        most = MAX_ACCIDENTAL_CACHE_SHARE * prompt
-    if cached <= most:
-        return passed(name)
-    return failed(
-        name,
-        f"{cached} of {prompt} prompt tokens came from the prefix cache, at most {most:.0f} were declared: "
-        "flush the cache before the run, or switch it off",
-        repeatable=True,
     )
 
 

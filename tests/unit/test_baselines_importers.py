@@ -153,7 +153,7 @@ def test_what_is_unknown_is_not_invented(tmp_path: Path) -> None:
         "ttft": "not in the file",
     }
     assert str(result.missing[0]) == (
-        "cutedsl c=10 512/128: workload.num_prompts: only that 40 requests succeeded is in the file"
+        "cutedsl c=10 512/128 random: workload.num_prompts: only that 40 requests succeeded is in the file"
     )
     assert result.notes == ("throughput is over each whole run: a steady-state figure is not in such files",)
 
@@ -172,12 +172,12 @@ def test_lengths_that_vary_are_not_passed_off_as_fixed(tmp_path: Path) -> None:
 
 def test_an_effectively_unlimited_rate_is_a_closed_loop_and_a_real_one_is_not(tmp_path: Path) -> None:
     unlimited = import_results(write(tmp_path, "a.jsonl", bench_line(request_rate=100000.0)), at=AT, backend="x")
-    assert only(unlimited).cell.workload.key == "c10-in512-out128"
+    assert only(unlimited).cell.workload.key == "c10-in512-out128-random"
     assert unlimited.notes[1] == (
         "a request rate of 100000/s limits nothing at 0.502 requests/s: taken as a closed loop"
     )
     limited = import_results(write(tmp_path, "b.jsonl", bench_line(request_rate=2.0)), at=AT, backend="x")
-    assert only(limited).cell.workload.key == "c10-in512-out128-r2"
+    assert only(limited).cell.workload.key == "c10-in512-out128-r2-random"
     assert only(limited).fingerprint.workload["request_rate"] == 2.0
 
 

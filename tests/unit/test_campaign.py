@@ -491,10 +491,17 @@ def test_a_cell_without_bounds_is_refused() -> None:
         Campaign([plan_of(bounds=())], bench=ScriptedBench(), settings=GateSettings())
 
 
-def test_two_workloads_under_one_key_are_refused() -> None:
-    other = CellPlan(cell=Cell(backend="triton", workload=Workload(concurrency=64, seed=9)), bounds=(THROUGHPUT,))
-    with pytest.raises(ValueError, match="two workloads share the key triton/c64-in512-out128"):
-        Campaign([plan_of(), other], bench=ScriptedBench(), settings=GateSettings())
+def test_workloads_that_differ_in_anything_are_cells_of_their_own() -> None:
+    others = [
+        Workload(concurrency=64, seed=9),
+        Workload(concurrency=64, num_prompts=64),
+        Workload(concurrency=64, shared_prefix_len=128),
+    ]
+    plans = [plan_of()] + [
+        CellPlan(cell=Cell(backend="triton", workload=other), bounds=(THROUGHPUT,)) for other in others
+    ]
+    bench = ScriptedBench(stored={64: stored(4, 2)})
+    assert len(Campaign(plans, bench=bench, settings=GateSettings(), clock=bench.clock).run()) == 4
 
 
 def test_ctrl_c_keeps_the_finished_runs_and_the_next_invocation_goes_on_from_them() -> None:

@@ -99,7 +99,7 @@ def test_what_the_file_leaves_open_is_stated_by_flags() -> None:
     assert (ran.code, ran.err) == (0, "")
     (entry,) = FileStore("kept").all()
     baseline = entry.baseline
-    assert (baseline.engine, baseline.model, baseline.cell.key) == ("sglang", "m", "triton/c10-in512-out128")
+    assert (baseline.engine, baseline.model, baseline.cell.key) == ("sglang", "m", "triton/c10-in512-out128-seed3")
     assert (baseline.cell.workload.num_prompts, baseline.cell.workload.seed) == (40, 3)
     assert baseline.provenance == "by hand"
     assert baseline.runs[0].values["throughput"] == 310.30

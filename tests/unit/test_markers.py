@@ -8,6 +8,7 @@ import pytest
 
 from pytest_moeperf.errors import UsageProblem
 from pytest_moeperf.markers.read import bounds_of, workload_of
+from pytest_moeperf.markers.sound import check_bounds
 from pytest_moeperf.model.bounds import Bound
 from pytest_moeperf.model.settings import GateSettings
 from pytest_moeperf.model.workload import Workload
@@ -77,6 +78,32 @@ def test_without_a_concurrency_there_is_no_workload_yet(item: Any) -> None:
             "@pytest.mark.perf(concurrency=1, dataset='sharegpt')",
             "marker 'perf': dataset='sharegpt' is not known\n  allowed: random-ids",
         ),
+        *(
+            (
+                f"@pytest.mark.perf(concurrency=1, request_rate=float('{rate}'))",
+                f"marker 'perf': request_rate={rate} is not a rate\n  allowed: a number above 0, or None (closed loop)",
+            )
+            for rate in ("inf", "nan")
+        ),
+        (
+            "@pytest.mark.perf(concurrency=4, num_prompts=0)",
+            "marker 'perf': num_prompts=0 is not allowed\n  allowed: a whole number of at least 1",
+        ),
+        (
+            "@pytest.mark.perf(concurrency=16, num_prompts=8)",
+            "marker 'perf': num_prompts=8 is below concurrency=16: so many requests would never be in flight at once\n"
+            "  allowed: at least 16; without num_prompts it is 4 x concurrency",
+        ),
+        (
+            "@pytest.mark.perf(concurrency=1, input_len=64, shared_prefix_len=64)",
+            "marker 'perf': shared_prefix_len=64 leaves nothing of input_len=64 to a prompt of its own\n"
+            "  allowed: at most 63, or a longer input_len",
+        ),
+        (
+            "@pytest.mark.perf(concurrency=4, num_prompts=6, shared_prefix_len=64)",
+            "marker 'perf': shared_prefix_len=64 with num_prompts=6 at concurrency=4: the first requests of a run find "
+            "an empty cache, and there are no others\n  allowed: num_prompts of at least 8",
+        ),
     ],
 )
 def test_a_bad_workload_is_refused(item: Any, decorator: str, text: str) -> None:
@@ -92,6 +119,75 @@ def test_queueing_makes_a_cell_of_its_own_and_changes_nothing_where_it_is_not_as
     assert (queueing.key, queueing.label) == ("c8-in512-out128-queueing", "c=8 512/128 queueing")
     assert queueing.as_fields()["queueing"] is True
     assert "queueing" not in Workload(concurrency=8).as_fields()
+
+
+def test_no_number_of_prompts_is_the_default(item: Any) -> None:
+    assert workload_of(item("@pytest.mark.perf(concurrency=3, num_prompts=None)")) == Workload(concurrency=3)
+
+
+def test_an_open_loop_may_have_fewer_prompts_than_its_cap(item: Any) -> None:
+    workload = workload_of(item("@pytest.mark.perf(concurrency=64, num_prompts=8, request_rate=2)"))
+    assert workload == Workload(concurrency=64, num_prompts=8, request_rate=2)
+
+
+@pytest.mark.parametrize(
+    ("decorators", "text"),
+    [
+        (
+            "@pytest.mark.perf(concurrency=6)\n@pytest.mark.ttft(percentile='p99')",
+            "marker 'ttft': percentile='p99' needs 100 values, and a run with num_prompts=24 has 24\n"
+            "  allowed: num_prompts=102 in the perf marker, or percentile='p50' or 'mean'",
+        ),
+        (
+            "@pytest.mark.perf(concurrency=2, output_len=3)\n@pytest.mark.itl(percentile='p99')",
+            "marker 'itl': percentile='p99' needs 100 values, and a run with num_prompts=8 has 16\n"
+            "  allowed: num_prompts=50 in the perf marker, or percentile='p50' or 'mean'",
+        ),
+        (
+            "@pytest.mark.perf(concurrency=1, num_prompts=1)\n@pytest.mark.ttft(percentile='p50')",
+            "marker 'ttft': percentile='p50' needs 2 values, and a run with num_prompts=1 has 1\n"
+            "  allowed: num_prompts=2 in the perf marker, or percentile='mean'",
+        ),
+        *(
+            (
+                f"@pytest.mark.perf(concurrency=1, output_len=1)\n@pytest.mark.{marker}",
+                f"marker '{marker.partition('(')[0]}': output_len=1 has no time between tokens, so no {what}\n"
+                "  allowed: output_len of at least 2, or bounds on what one token has: "
+                "@pytest.mark.throughput(), @pytest.mark.ttft()",
+            )
+            for marker, what in (("tpot()", "TPOT"), ("itl()", "ITL"), ("goodput(tpot=20)", "TPOT"))
+        ),
+        (
+            "@pytest.mark.perf(concurrency=1, output_len=1)",
+            "marker 'perf': output_len=1 has no time between tokens, so no TPOT (a test without bounds is judged by "
+            "throughput and TPOT)\n  allowed: output_len of at least 2, or bounds on what one token has: "
+            "@pytest.mark.throughput(), @pytest.mark.ttft()",
+        ),
+    ],
+)
+def test_a_bound_on_what_the_workload_does_not_have(item: Any, decorators: str, text: str) -> None:
+    node = item(decorators)
+    workload = workload_of(node)
+    assert workload is not None
+    with pytest.raises(UsageProblem) as caught:
+        check_bounds(node, workload, bounds_of(node, GateSettings()))
+    assert str(caught.value) == f"{node.nodeid}: {text}"
+
+
+@pytest.mark.parametrize(
+    "decorators",
+    [
+        "@pytest.mark.perf(concurrency=25)\n@pytest.mark.ttft(percentile='p99')",
+        "@pytest.mark.perf(concurrency=1, output_len=128)\n@pytest.mark.itl(percentile='p99')",
+        "@pytest.mark.perf(concurrency=1, output_len=1)\n@pytest.mark.throughput()\n@pytest.mark.ttft()",
+        "@pytest.mark.perf(concurrency=1, output_len=2)",
+    ],
+)
+def test_a_bound_that_the_workload_carries(item: Any, decorators: str) -> None:
+    node = item(decorators)
+    workload = workload_of(node)
+    assert workload is not None
+    check_bounds(node, workload, bounds_of(node, GateSettings()))
 
 
 def test_without_bounds_throughput_and_tpot_are_gated(item: Any) -> None:

@@ -14,6 +14,7 @@ from pytest_moeperf.model.records import LoadResult
 from pytest_moeperf.model.run import Check
 from pytest_moeperf.model.workload import Workload
 from pytest_moeperf.validity import client_checks, window_check
+from pytest_moeperf.validity.cache import Reuse
 
 WORKLOAD = Workload(concurrency=4, input_len=10, output_len=60, num_prompts=16)
 NAMES = [
@@ -169,12 +170,50 @@ class TestCache:
     def test_a_declared_prefix(self) -> None:
         workload = Workload(concurrency=4, input_len=10, output_len=60, num_prompts=16, shared_prefix_len=8)
         used = result(*(_with(one, cached_tokens=8) for one in GOOD.records))
-        assert failures(used, workload, expect_cached_tokens=True) == []
-        assert failures(used, workload) == ["cached_tokens_as_declared"]
-        check = checks(GOOD, workload, expect_cached_tokens=True)["cached_tokens_as_declared"]
-        assert check.message == "a shared prefix of 8 tokens was declared, none was reused"
+        assert failures(used, workload) == []
+        assert failures(used) == ["cached_tokens_as_declared"]
         more = result(*(_with(one, cached_tokens=10) for one in GOOD.records))
-        assert failures(more, workload, expect_cached_tokens=True) == ["cached_tokens_as_declared"]
+        assert failures(more, workload) == ["cached_tokens_as_declared"]
+
+    def test_a_declared_prefix_that_nobody_reused(self) -> None:
+        workload = Workload(concurrency=4, input_len=10, output_len=60, num_prompts=16, shared_prefix_len=8)
+        check = checks(GOOD, workload)["cached_tokens_as_declared"]
+        assert check.message == (
+            "a shared prefix of 8 tokens is declared, and 0 tokens came from the prefix cache (at least 48 are expected "
+            "of the 12 requests after the first 4): is the cache on, and large enough (no --disable-radix-cache, no "
+            "--no-enable-prefix-caching)? Else drop shared_prefix_len"
+        )
+        assert not check.repeatable
+
+    @pytest.mark.parametrize(
+        ("each", "page", "status"), [(4, 1, "pass"), (3, 1, "fail"), (1, 4, "fail"), (2, 4, "pass")]
+    )
+    def test_half_of_the_pages_is_enough(self, each: int, page: int, status: str) -> None:
+        workload = Workload(concurrency=4, input_len=10, output_len=60, num_prompts=16, shared_prefix_len=7)
+        load = result(*(_with(one, cached_tokens=0 if one.index < 4 else each) for one in GOOD.records))
+        reuse = Reuse(most_tokens=15 * 7, page_size=page)
+        assert checks(load, workload, reuse=reuse)["cached_tokens_as_declared"].status == status
+
+    def test_a_prefix_below_a_page(self) -> None:
+        workload = Workload(concurrency=4, input_len=10, output_len=60, num_prompts=16, shared_prefix_len=8)
+        reuse = Reuse(most_tokens=0, page_size=64)
+        assert checks(GOOD, workload, reuse=reuse)["cached_tokens_as_declared"].message == (
+            "shared_prefix_len=8 is less than a page of the server's prefix cache (64 tokens), so nothing of it can be "
+            "reused: make it at least 64"
+        )
+
+    def test_a_declared_prefix_that_the_answers_do_not_tell(self) -> None:
+        workload = Workload(concurrency=4, input_len=10, output_len=60, num_prompts=16, shared_prefix_len=8)
+        load = result(*(_with(one, cached_tokens=None) for one in GOOD.records))
+        check = checks(load, workload)["cached_tokens_as_declared"]
+        assert check.status == "fail"
+        assert check.message.startswith("not shown: 16 of 16 answers don't say how many of their prompt tokens")
+        assert "--enable-cache-report" in check.message
+
+    def test_first_tokens_that_a_small_vocabulary_forces_upon_prompts(self) -> None:
+        load = result(*(_with(one, cached_tokens=1 if one.index > 2 else 0) for one in GOOD.records))
+        assert failures(load) == ["cached_tokens_as_declared"]
+        assert failures(load, reuse=Reuse(most_tokens=13, page_size=1)) == []
 
     def test_unknown_is_said(self) -> None:
         load = result(*(_with(one, cached_tokens=None, prompt_tokens=None) for one in GOOD.records))

@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from pytest_moeperf.asking import Answer
-from pytest_moeperf.bench.late_delivery import mean_ms, without_late_delivery
+from pytest_moeperf.bench.late_delivery import mean_ms, server_tpot_ms, without_late_delivery
 from pytest_moeperf.bench.limits import ceiling_check, ceiling_for
 from pytest_moeperf.bench.listener import Listener
 from pytest_moeperf.bench.place import Code, Place
@@ -36,7 +36,7 @@ from pytest_moeperf.model.records import ClientReport, LoadResult
 from pytest_moeperf.model.run import Check, Evidence, Fingerprint, Launch, Metrics, Plain, Run
 from pytest_moeperf.model.workload import Cell, Workload
 from pytest_moeperf.servers.measuring import measuring_lock
-from pytest_moeperf.telemetry import Sampler, server_counters
+from pytest_moeperf.telemetry import Sampler, parse_prometheus, server_counters
 from pytest_moeperf.telemetry import checks as gpu_checks
 from pytest_moeperf.validity import cache_flushed, client_checks, server_checks, server_readable
 from pytest_moeperf.validity.cache import Reuse
@@ -148,6 +148,7 @@ class LiveServer:
         started_at = datetime.now(UTC).isoformat(timespec="milliseconds")
         if self.vitals.trouble:
             return self._run(cell, index, run_id=run_id, result=_nothing(started_at), checks=(self._process_check(),))
+        totals = self._totals()
         flushed = self.flush_cache()
         prompts = make_prompts(cell.workload, run_key=run_id, vocabulary=self.place.vocabulary)
         before, _, _ = self._counters()
@@ -165,7 +166,13 @@ class LiveServer:
         metrics = without_late_delivery(
             self._metrics(cell, result),
             cell.workload,
-            lambda short: self._first_token_ms(replace(cell, workload=short)),
+            server_ms=server_tpot_ms(
+                totals,
+                self._totals(),
+                requests=len(result.records),
+                output_len=cell.workload.output_len,
+            ),
+            first_token_ms=lambda short: self._first_token_ms(replace(cell, workload=short)),
         )
         evidence = self._evidence(info, metrics_text)
         ceiling = ceiling_for(self.place, info, cell.workload)
@@ -224,6 +231,10 @@ class LiveServer:
             if not self.vitals.look(doing=_doing(cell)):
                 raise
         return None
+
+    def _totals(self) -> dict[str, float] | None:
+        answer = self.control.get_text("/metrics")
+        return parse_prometheus(answer.text) if answer.good else None
 
     def _first_token_ms(self, cell: Cell) -> float | None:
         if cell.key not in self._one_token_ms:

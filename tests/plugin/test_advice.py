@@ -3,12 +3,15 @@ where it promises."""
 
 from __future__ import annotations
 
+import contextlib
+import json
 import os
 import re
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+import urllib.request
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -244,7 +247,7 @@ def test_sessions_that_leave_it_open(pytester: pytest.Pytester) -> None:
     world.perf("--update-baselines")
     undecided = world.perf()
     ended(undecided, "INCONCLUSIVE", code=1)
-    beside, record, audit = undecided.steps
+    beside, record, *_, audit = undecided.steps
     ended(world.follow(record), "recorded", code=0)
     assert world.follow(audit).code in {0, 1}, "0: nothing was found; 1: something was"
     ended(world.follow(beside, before=world.keep_installation("fast")), "EQUIVALENT", code=0)
@@ -299,32 +302,40 @@ def test_from_another_folder(world: World) -> None:
     assert (world.folder / ".moeperf/last/moeperf.json").is_file()
 
 
-def serve(world: World, backend: str) -> tuple[subprocess.Popen[bytes], str]:
-    log = world.folder / f"{backend}.log"
+@contextlib.contextmanager
+def served(world: World) -> Iterator[str]:
+    """The address of a server that nobody here launched."""
+    log = world.folder / "server.log"
     command = [sys.executable, "-m", "pytest_moeperf.engines.simulated", "--port=0"]
-    command.append(f"--profile={world.folder}/{backend}_profile.toml")
+    command.append(f"--profile={world.folder}/fast_profile.toml")
     with log.open("wb") as file:
         child = subprocess.Popen(command, stdout=file, stderr=subprocess.STDOUT)
-    end_s = time.monotonic() + DEADLINE_S
-    while "ready to roll" not in log.read_text():
-        assert time.monotonic() < end_s, log.read_text()
-        time.sleep(0.05)
-    found = re.search(r"running on (http://[^:]+:\d+)", log.read_text())
-    assert found is not None, log.read_text()
-    return child, found[1]
+    try:
+        end_s = time.monotonic() + DEADLINE_S
+        while (found := re.search(r"running on (http://[^:]+:\d+)", log.read_text())) is None:
+            assert time.monotonic() < end_s, log.read_text()
+            time.sleep(0.05)
+        yield found[1]
+    finally:
+        child.kill()
+        child.wait(DEADLINE_S)
+
+
+def slow_down(url: str, seconds: float) -> None:
+    """What an update of the engine undoes."""
+    body = json.dumps({"forward_sleep_time": seconds}).encode()
+    request = urllib.request.Request(f"{url}/slow_down", data=body, headers={"Content-Type": "application/json"})  # noqa: S310
+    urllib.request.urlopen(request, timeout=DEADLINE_S).close()  # noqa: S310
 
 
 def test_a_server_that_was_up_already(world: World) -> None:
-    world.change("moeperf.toml", ('engine = "simulated"\n', ""))
-    world.speed("slow", 8)
-    children = []
-    try:
-        for backend in ("slow", "fast"):
-            child, url = serve(world, backend)
-            children.append(child)
-            attached = f"pytest -m perf --perf-attach={url}"
-            if backend == "slow":
-                ended(world.run(f"{attached} --update-baselines"), "recorded", code=0)
+    config = world.folder / "moeperf.toml"
+    config.write_text(f'{config.read_text()}\n[attach]\nhardware = "this machine"\n')
+    with served(world) as url:
+        attached = f"pytest -m perf --perf-attach={url}"
+        slow_down(url, 0.003)
+        ended(world.run(f"{attached} --update-baselines"), "recorded", code=0)
+        slow_down(url, 0.0)
         won = world.run(attached)
         ended(won, "UNVERIFIED_WIN", code=1)
         assert not [step for step in won.steps if "reference" in step.text]
@@ -332,7 +343,3 @@ def test_a_server_that_was_up_already(world: World) -> None:
         ended(world.follow(again), "UNVERIFIED_WIN", code=1)
         world.follow(margin)
         assert world.run(attached).code == 0
-    finally:
-        for child in children:
-            child.kill()
-            child.wait(DEADLINE_S)

@@ -5,9 +5,9 @@ from __future__ import annotations
 import time
 from array import array
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any
 
 from pytest_moeperf.asking import Answer
@@ -18,10 +18,11 @@ from pytest_moeperf.bench.place import Code, Place
 from pytest_moeperf.bench.simulation import simulation_check
 from pytest_moeperf.bench.vitals import ServerSilent, SilenceWatch, Vitals, run_timeout_s
 from pytest_moeperf.bench.warmup import measure_until_steady
+from pytest_moeperf.bench.watching import Watching
 from pytest_moeperf.bench.witness import Witness
 from pytest_moeperf.engines.attached import identify
 from pytest_moeperf.engines.attached_log import of_another_server
-from pytest_moeperf.engines.control import Control
+from pytest_moeperf.engines.control import DEFAULT_TIMEOUT_S, Control
 from pytest_moeperf.engines.identity import Answers, read_identity
 from pytest_moeperf.engines.sglang import BACKEND_FLAG
 from pytest_moeperf.engines.sglang_flags import option_of
@@ -36,13 +37,26 @@ from pytest_moeperf.model.records import ClientReport, LoadResult
 from pytest_moeperf.model.run import Check, Evidence, Fingerprint, Launch, Metrics, Plain, Run
 from pytest_moeperf.model.workload import Cell, Workload
 from pytest_moeperf.servers.measuring import measuring_lock
-from pytest_moeperf.telemetry import Sampler, parse_prometheus, server_counters
 from pytest_moeperf.telemetry import checks as gpu_checks
-from pytest_moeperf.validity import cache_flushed, client_checks, server_checks, server_readable
+from pytest_moeperf.telemetry import parse_prometheus, server_counters
+from pytest_moeperf.validity import (
+    cache_flushed,
+    client_checks,
+    counted_between,
+    ranks_balanced,
+    running_limits,
+    server_checks,
+    server_ran_as_asked,
+    server_readable,
+)
 from pytest_moeperf.validity.cache import Reuse
 from pytest_moeperf.validity.replicas import one_level
 
 FLUSH_TIMEOUT_S = 60.0
+LOOK_TIMEOUT_S = 2.0
+"""Of one look during a run: its end waits for it."""
+SETTLE_S = 2.0
+"""For /metrics to hold every request of a run."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -110,10 +124,29 @@ class LiveServer:
         return self.control.post(f"/flush_cache?timeout={FLUSH_TIMEOUT_S:.0f}", timeout_s=FLUSH_TIMEOUT_S + 5)
 
     def _counters(self) -> tuple[dict[str, Any], str | None, Answer]:
-        metrics = self.control.get_text("/metrics")
-        metrics_text = metrics.text if metrics.good else None
-        info = self.control.server_info()
-        return dict(server_counters(metrics_text, info.data)), metrics_text, info
+        metrics_text, info = self._metrics_text(), self.control.server_info()
+        return dict(server_counters(metrics_text, models=self._names(info))), metrics_text, info
+
+    def _settled_counters(
+        self, before: Mapping[str, Any], result: LoadResult
+    ) -> tuple[dict[str, Any], str | None, Answer]:
+        """Read again while they have not all requests yet: /metrics can lag behind the last stream."""
+        give_up_s = time.monotonic() + SETTLE_S
+        while True:
+            counters = self._counters()
+            counted = counted_between(before, counters[0], "requests")
+            if counted is None or counted >= len(result.records) or time.monotonic() > give_up_s:
+                return counters
+            time.sleep(SETTLE_S / 10)
+
+    def _metrics_text(self, timeout_s: float = DEFAULT_TIMEOUT_S) -> str | None:
+        answer = self.control.get_text("/metrics", timeout_s=timeout_s)
+        return answer.text if answer.good else None
+
+    def _names(self, info: Answer) -> set[str]:
+        """Of the served model, as /metrics may label it."""
+        said = info.data or {}
+        return {self.served_model, str(said.get("served_model_name")), str(said.get("model_path"))}
 
     def begin(self) -> None:
         """The server is ready: what it says now is what it has to say after every run."""
@@ -151,13 +184,21 @@ class LiveServer:
         totals = self._totals()
         flushed = self.flush_cache()
         prompts = make_prompts(cell.workload, run_key=run_id, vocabulary=self.place.vocabulary)
-        before, _, _ = self._counters()
-        with self._sampler() as sampler:
+        before, _, answer = self._counters()
+        limits = running_limits(answer.data, direct=self.launch.engine != "attached")
+        watching = Watching(
+            gpus=[gpu.uuid for gpu in self.place.gpus],
+            workload=cell.workload,
+            limits=limits,
+            read_metrics=partial(self._metrics_text, timeout_s=LOOK_TIMEOUT_S),
+            models=self._names(answer),
+        )
+        with watching:
             result = self._drive(cell, index, prompts)
-        telemetry = sampler.summary() if sampler is not None else {}
+        telemetry = watching.telemetry()
         if result is None:
             return self._run(cell, index, run_id=run_id, result=_nothing(started_at), checks=(self._process_check(),))
-        after, metrics_text, answer = self._counters()
+        after, metrics_text, answer = self._settled_counters(before, result)
         # Other engines have an endpoint of that name too.
         info: dict[str, Any] | None = answer.data if self._speaks_sglang else None
         if self.vitals.look(doing=_doing(cell)):
@@ -186,6 +227,8 @@ class LiveServer:
             ),
             server_readable(answer, needed=self._speaks_sglang),
             cache_flushed(flushed, answer, result, cell.workload, needed=self._speaks_sglang),
+            server_ran_as_asked(result.records, cell.workload, limits, watching.queue),
+            *([balanced] if (balanced := ranks_balanced(watching.queue)) else ()),
             *server_checks(before, after, result, cell.workload),
             *self._same_server(answer, metrics_text, before, after, result),
             self._process_check(),
@@ -269,11 +312,6 @@ class LiveServer:
             evidence=evidence or self._evidence(info, None),
             fingerprint=self._fingerprint(cell.workload, info),
         )
-
-    def _sampler(self) -> AbstractContextManager[Sampler | None]:
-        """Of the GPUs that serve; nothing for a server that runs on none."""
-        gpus = [gpu.uuid for gpu in self.place.gpus]
-        return Sampler(gpus=gpus) if gpus else nullcontext()
 
     def _own_pids(self) -> set[int]:
         """Every process of the server's tree."""

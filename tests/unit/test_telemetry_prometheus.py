@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import math
 from pathlib import Path
-from typing import Any
 
 import pytest
 from hypothesis import given
@@ -46,40 +44,29 @@ def test_buckets_quantiles_and_nan_are_left_out() -> None:
 
 
 def test_real_counters_of_sglang() -> None:
-    info = json.loads((LOGS / "server_info.json").read_text("utf-8"))
-    counters = server_counters((LOGS / "metrics_after_bench.txt").read_text("utf-8"), info)
+    counters = server_counters((LOGS / "metrics_after_bench.txt").read_text("utf-8"))
     assert counters["requests"] == 26
     assert counters["generated_tokens"] == 609
     assert counters["prompt_tokens"] == 1239
     # Never counted, so not listed: 0 and not unknown.
     assert (counters["cached_tokens"], counters["aborted"], counters["retracted"]) == (0, 0, 0)
-    assert counters["pid"] is None
-
-
-def test_the_digest_changes_with_an_argument_and_not_with_the_state() -> None:
-    info = json.loads((LOGS / "server_info.json").read_text("utf-8"))
-    digest = server_counters(None, info)["resolved_args_digest"]
-    later = info | {"internal_states": [{"last_gen_throughput": 3}], "status": "busy", "startup_time": 4}
-    assert server_counters(None, later)["resolved_args_digest"] == digest
-    assert server_counters(None, info | {"max_running_requests": 7})["resolved_args_digest"] != digest
 
 
 def test_counters_of_the_simulated_engine() -> None:
     own = Counters(prompt_tokens=64, generation_tokens=32, cached_tokens=5, requests=2, aborted=1, retracted=3)
     text = own.prometheus(model_name='a "model"', running=0, queued=0)
-    counters = server_counters(text, {"simulated": {"pid": 42}})
-    assert counters | {"resolved_args_digest": ""} == {
+    counters = server_counters(text)
+    assert counters == {
         "requests": 2,
         "generated_tokens": 32,
         "prompt_tokens": 64,
         "cached_tokens": 5,
         "aborted": 1,
         "retracted": 3,
-        "pid": 42,
-        "resolved_args_digest": "",
+        "counting": "sglang",
     }
 
 
-@pytest.mark.parametrize(("metrics", "info"), [(None, None), ("", {}), ("python_info 1\n", None), ("<html>", {})])
-def test_what_the_server_does_not_say_is_unknown(metrics: str | None, info: dict[str, Any] | None) -> None:
-    assert set(server_counters(metrics, info).values()) == {None}
+@pytest.mark.parametrize("metrics", [None, "", "python_info 1\n", "<html>"])
+def test_what_the_server_does_not_say_is_unknown(metrics: str | None) -> None:
+    assert set(server_counters(metrics).values()) == {None}

@@ -193,6 +193,7 @@ class LiveServer:
             read_metrics=partial(self._metrics_text, timeout_s=LOOK_TIMEOUT_S),
             models=self._names(answer),
         )
+        own_pids = self._own_pids()
         with watching:
             result = self._drive(cell, index, prompts)
         telemetry = watching.telemetry()
@@ -235,7 +236,7 @@ class LiveServer:
             *self.launch_checks,
             *self._stated_log_check(info),
             *evidence_checks(evidence, strict=self.rules.strict_evidence),
-            *(gpu_checks(telemetry, self._own_pids()) if self.place.gpus else ()),
+            *(gpu_checks(telemetry, own_pids | self._own_pids()) if self.place.gpus else ()),
             *simulation_check(info, metrics.duration_s),
             ceiling_check(metrics.out_tps_steady or metrics.out_tps, ceiling),
         )
@@ -317,7 +318,7 @@ class LiveServer:
         """Every process of the server's tree."""
         import psutil
 
-        if self.server_pid is None:
+        if self.server_pid is None or not self.place.gpus:
             return set()
         try:
             root = psutil.Process(self.server_pid)

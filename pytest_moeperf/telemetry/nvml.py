@@ -7,6 +7,7 @@ its time on them. Without NVML there is nothing to do, and nothing is said about
 from __future__ import annotations
 
 import importlib
+import os
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -26,6 +27,8 @@ _MOST_ERRORS = 5
 _SLOWDOWN_BITS = 0x008 | 0x020 | 0x040 | 0x080
 """By heat or by a lack of power: the run does not show what the GPU can do."""
 _POWER_CAP_BIT = 0x004
+_HOST_PIDS = "pid:[4026531836]"
+"""The first pid namespace of every Linux kernel (PROC_PID_INIT_INO)."""
 TOLERATED_SHARE = 0.01
 """Of the samples with a slowdown."""
 
@@ -52,6 +55,19 @@ class _Series:
 
 
 @dataclass(slots=True)
+class _Process:
+    """Somebody on a GPU. Who it is is asked when it is first seen: it may be gone later."""
+
+    who: str
+    """``python3, alice``; empty where that can't be read."""
+    looks: int = 0
+    memory_mib: int | None = None
+
+    def summary(self) -> dict[str, Any]:
+        return {"who": self.who, "looks": self.looks, "memory_mib": self.memory_mib}
+
+
+@dataclass(slots=True)
 class _Gpu:
     handle: Any
     index: int
@@ -60,11 +76,21 @@ class _Gpu:
     series: dict[str, _Series] = field(default_factory=dict)
     throttle_samples: int = 0
     throttle_counts: dict[int, int] = field(default_factory=dict)
-    pids: set[int] | None = None
+    processes: dict[int, _Process] | None = None
+    process_looks: int = 0
 
     def add(self, name: str, value: float | None) -> None:
         if value is not None:
             self.series.setdefault(name, _Series()).add(value)
+
+    def add_processes(self, listed: Iterable[Any]) -> None:
+        """One look at who is there."""
+        self.process_looks += 1
+        known = self.processes = self.processes if self.processes is not None else {}
+        for pid, used in {one.pid: getattr(one, "usedGpuMemory", None) for one in listed}.items():
+            process = known.setdefault(pid, _Process(who=_who(pid)))
+            process.looks += 1
+            process.memory_mib = used // 2**20 if isinstance(used, int) else process.memory_mib
 
     def add_throttle(self, bits: int | None) -> None:
         if bits is None:
@@ -85,7 +111,10 @@ class _Gpu:
             "throttle": {name_throttle_reasons(bit)[0]: round(share, 4) for bit, share in shares.items()},
             "slowdown_share": max((share for bit, share in shares.items() if bit & _SLOWDOWN_BITS), default=0.0),
             "power_cap_share": shares.get(_POWER_CAP_BIT, 0.0),
-            "pids": sorted(self.pids) if self.pids is not None else None,
+            "process_looks": self.process_looks,
+            "processes": {str(pid): one.summary() for pid, one in sorted(self.processes.items())}
+            if self.processes is not None
+            else None,
         }
 
 
@@ -208,10 +237,10 @@ class Sampler:
             bits = self._ask("nvmlDeviceGetCurrentClocksThrottleReasons", handle)
         gpu.add_throttle(bits)
         if with_processes:
-            for kind in ("Compute", "Graphics"):
-                processes = self._ask(f"nvmlDeviceGet{kind}RunningProcesses", handle)
-                if processes is not None:
-                    gpu.pids = (gpu.pids or set()) | {process.pid for process in processes}
+            kinds = (self._ask(f"nvmlDeviceGet{kind}RunningProcesses", handle) for kind in ("Compute", "Graphics"))
+            listed = [kind for kind in kinds if kind is not None]
+            if listed:
+                gpu.add_processes(one for kind in listed for one in kind)
 
     def _ask(self, function: str, *arguments: Any) -> Any | None:
         """An answer, or None: an old library, a driver that can't, a GPU that was lost. The reason is kept."""
@@ -234,11 +263,14 @@ _CLOCK_SM, _CLOCK_MEMORY, _TEMPERATURE_GPU = 1, 2, 0
 """nvml.h: NVML_CLOCK_SM, NVML_CLOCK_MEM, NVML_TEMPERATURE_GPU."""
 
 
-def checks(summary: Mapping[str, Any], own_pids: Iterable[int]) -> tuple[Check, ...]:
+def checks(
+    summary: Mapping[str, Any], own_pids: Iterable[int], *, in_container: bool | None = None
+) -> tuple[Check, ...]:
     """``no_throttling`` and ``no_foreign_gpu_process`` from a sampler's summary; unknown where nothing was sampled.
 
     Args:
         own_pids: every process of the server's tree.
+        in_container: pids here are not the host's, which NVML lists; None: look.
     """
     gpus: Sequence[Mapping[str, Any]] = summary.get("gpus") or ()
     if not gpus or not summary.get("samples"):
@@ -247,7 +279,8 @@ def checks(summary: Mapping[str, Any], own_pids: Iterable[int]) -> tuple[Check, 
             Check(name=name, status="unknown", message=f"no GPU was sampled: {reason}")
             for name in ("no_throttling", "no_foreign_gpu_process")
         )
-    return (_throttling(gpus), _foreign(gpus, frozenset(own_pids)))
+    in_container = _in_container() if in_container is None else in_container
+    return (_throttling(gpus), _foreign(gpus, frozenset(own_pids), in_container=in_container))
 
 
 def _throttling(gpus: Sequence[Mapping[str, Any]]) -> Check:
@@ -276,21 +309,75 @@ def _reasons(gpu: Mapping[str, Any]) -> str:
     return ", ".join(told) + seen
 
 
-def _foreign(gpus: Sequence[Mapping[str, Any]], own_pids: frozenset[int]) -> Check:
+def _foreign(gpus: Sequence[Mapping[str, Any]], own_pids: frozenset[int], *, in_container: bool) -> Check:
+    """The server itself must be on the list; what else is there is foreign."""
     name = "no_foreign_gpu_process"
-    if all(gpu.get("pids") is None for gpu in gpus):
+    listing = [gpu for gpu in gpus if gpu.get("processes") is not None]
+    seen = {int(pid) for gpu in listing for pid in gpu["processes"]}
+    if not listing:
         return Check(name=name, status="unknown", message="NVML does not list the processes on this GPU")
-    seen = {pid: gpu["index"] for gpu in gpus for pid in gpu.get("pids") or ()}
-    foreign = {pid: index for pid, index in seen.items() if pid not in own_pids}
-    if not foreign:
-        return Check(name=name, status="pass")
-    listed = ", ".join(f"pid {pid} on GPU {index}" for pid, index in sorted(foreign.items()))
-    if not own_pids & seen.keys():
-        # In a container NVML counts processes as the host does, and none of ours has that number.
-        return Check(
-            name=name, status="unknown", message=f"NVML lists {listed} and none of the server's: other pid namespace"
+    if not seen:
+        message = (
+            "NVML lists no process, not even the server's (a container may hide them): others can't be seen either"
         )
-    return Check(name=name, status="fail", message=f"other processes used the GPU: {listed}", repeatable=True)
+        return Check(name=name, status="unknown", message=message)
+    if own_pids & seen:
+        others = [
+            _used(gpu, pid, one["who"]) for gpu in listing for pid, one in _of(gpu).items() if int(pid) not in own_pids
+        ]
+    elif not in_container:
+        listed = ", ".join(str(pid) for pid in sorted(seen))
+        message = f"NVML lists pid {listed} and none of the server's, which must run in a container of its own"
+        return Check(name=name, status="unknown", message=message)
+    else:
+        # The server is among them, and there as long as the run lasts.
+        others = [
+            _used(gpu, pid, "a pid of the host")
+            for gpu in listing
+            for pid, one in _of(gpu).items()
+            if one["looks"] < gpu["process_looks"]
+        ]
+        if not others and any(len(gpu["processes"]) > 1 for gpu in listing):
+            told = ", ".join(f"{', '.join(_of(gpu))} on GPU {gpu['index']}" for gpu in listing)
+            return Check(
+                name=name,
+                status="unknown",
+                message=f"pids of the host are seen here ({told}), and which are the server's can't be told: start the "
+                "container with --pid=host",
+            )
+    if not others:  # and where pids are the host's, each GPU has one process, which must be the server's
+        return Check(name=name, status="pass")
+    return Check(name=name, status="fail", message=f"{'; '.join(others)}: stop it, then run again", repeatable=True)
+
+
+def _in_container() -> bool:
+    """Pids here are of another namespace than the host's; true where that can't be seen."""
+    try:
+        return os.readlink("/proc/self/ns/pid") != _HOST_PIDS
+    except OSError:
+        return True
+
+
+def _of(gpu: Mapping[str, Any]) -> Mapping[str, Mapping[str, Any]]:
+    processes: Mapping[str, Mapping[str, Any]] = gpu["processes"]
+    return processes
+
+
+def _used(gpu: Mapping[str, Any], pid: str, who: str) -> str:
+    looks, seen = gpu["process_looks"], _of(gpu)[pid]["looks"]
+    often = "throughout the run" if seen == looks else f"for a part of the run ({seen} of {looks} looks)"
+    return f"pid {pid}{f' ({who})' if who else ''} used GPU {gpu['index']} {often}"
+
+
+def _who(pid: int) -> str:
+    """Name and user, as far as they can be read here."""
+    import psutil
+
+    parts = []
+    for ask in ("name", "username"):
+        with suppress(psutil.Error, KeyError, ValueError, OverflowError):
+            parts.append(str(getattr(psutil.Process(pid), ask)()))
+    return ", ".join(parts)
 
 
 def _text(value: Any) -> str | None:

@@ -46,7 +46,8 @@ def test_figures_of_each_gpu() -> None:
     assert gpu["temperature_c"]["max"] == 55
     assert gpu["memory_used_mib"]["max"] == 1024
     assert gpu["throttle"] == {"idle": 1.0}
-    assert gpu["pids"] == [7]
+    assert list(gpu["processes"]) == ["7"]
+    assert gpu["processes"]["7"]["looks"] == gpu["process_looks"] == 1
     assert summary["errors"] == []
     assert nvml.open == 0
     assert json.loads(json.dumps(summary)) == summary
@@ -98,23 +99,59 @@ def test_one_blink_among_many_samples_is_tolerated() -> None:
 
 
 @pytest.mark.parametrize(
-    ("pids", "own", "status"),
-    [([], {1}, "pass"), ([1, 2], {1, 2, 3}, "pass"), ([1, 99], {1}, "fail"), ([4001], {1}, "unknown")],
+    ("pids", "own", "status", "words"),
+    [
+        ([1, 2], {1, 2, 3}, "pass", ""),
+        ([1, 99], {1}, "fail", "pid 99 (train, alice) used GPU 0 throughout the run: stop it, then run again"),
+        ([], {1}, "unknown", "NVML lists no process, not even the server's (a container may hide them)"),
+        # Pids of the host: the only process there must be the server.
+        ([4001], {1}, "pass", ""),
+        (
+            [4001, 4002],
+            {1},
+            "unknown",
+            "pids of the host are seen here (4001, 4002 on GPU 0), and which are the server's can't be told: start the "
+            "container with --pid=host",
+        ),
+    ],
 )
-def test_foreign_processes(pids: list[int], own: set[int], status: str) -> None:
+def test_foreign_processes(
+    monkeypatch: pytest.MonkeyPatch, pids: list[int], own: set[int], status: str, words: str
+) -> None:
+    monkeypatch.setattr(telemetry_nvml, "_who", lambda _pid: "train, alice")
     nvml = FakeNvml(count=1, nvmlDeviceGetComputeRunningProcesses=[SimpleNamespace(pid=pid) for pid in pids])
-    check = by_name(checks(sampled(nvml), own))["no_foreign_gpu_process"]
+    check = by_name(checks(sampled(nvml), own, in_container=True))["no_foreign_gpu_process"]
     assert check.status == status
     assert check.repeatable is (status == "fail")
-    if status == "fail":
-        assert check.message == "other processes used the GPU: pid 99 on GPU 0"
+    assert check.message.startswith(words)
 
 
-def test_a_process_that_came_and_went_is_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_server_that_is_not_on_its_gpu_is_no_pass() -> None:
+    nvml = FakeNvml(count=1, nvmlDeviceGetComputeRunningProcesses=[SimpleNamespace(pid=4001)])
+    check = by_name(checks(sampled(nvml), {1}, in_container=False))["no_foreign_gpu_process"]
+    assert (check.status, check.message) == (
+        "unknown",
+        "NVML lists pid 4001 and none of the server's, which must run in a container of its own",
+    )
+
+
+def test_who_it_is_is_read_where_it_can_be() -> None:
+    import psutil
+
+    here = psutil.Process()
+    assert telemetry_nvml._who(here.pid) == f"{here.name()}, {here.username()}"
+    assert telemetry_nvml._who(2**22 + 1) == ""
+
+
+@pytest.mark.parametrize("own", [{1}, {555}], ids=["same pids", "pids of the host"])
+def test_a_process_that_came_and_went_is_remembered(monkeypatch: pytest.MonkeyPatch, own: set[int]) -> None:
     monkeypatch.setattr(telemetry_nvml, "PROCESSES_EVERY_S", 0.0)
     answers = iter([[SimpleNamespace(pid=1)], [SimpleNamespace(pid=1), SimpleNamespace(pid=9)]])
     nvml = FakeNvml(count=1, nvmlDeviceGetComputeRunningProcesses=lambda _: next(answers, [SimpleNamespace(pid=1)]))
-    assert by_name(checks(sampled(nvml, samples=4), {1}))["no_foreign_gpu_process"].status == "fail"
+    check = by_name(checks(sampled(nvml, samples=4), own, in_container=True))["no_foreign_gpu_process"]
+    assert check.status == "fail"
+    assert check.message.startswith("pid 9")
+    assert "used GPU 0 for a part of the run (1 of " in check.message
 
 
 def test_an_nvml_that_throws_in_the_middle_is_recorded_and_crashes_nothing() -> None:

@@ -75,7 +75,7 @@ def test_the_servers_own_clock_contradicts(step: float, server_ms: float) -> Non
     assert asked_for == []
     assert set(seen.undefined) == set(UNSHOWN)
     assert seen.undefined["itl"].startswith(
-        f"tokens arrived {step:.2f} ms apart, but by its own /metrics the server took 3.00 ms for each: "
+        f"tokens arrived {step:.2f} ms apart, but by its own /metrics the server generated one in 3.00 ms: "
     )
 
 

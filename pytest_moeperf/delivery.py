@@ -77,15 +77,22 @@ def tokens_until(arrivals: Arrivals, send_ns: int, at_ns: int) -> int:
     return tokens + max(0, at_ns - begun) * int(arrivals.tokens[position]) // max(1, gap)
 
 
+def accepted_per_step(records: Sequence[RequestRecord]) -> float | None:
+    """Tokens for each step that verified a draft; None as soon as one answer does not say how many there were."""
+    steps = [record.verify_steps for record in records]
+    if not steps or not all(steps):
+        return None
+    return sum(sum(record.event_tokens) for record in records) / sum(count for count in steps if count)
+
+
 def tokens_per_step(records: Sequence[RequestRecord]) -> float | None:
     """Of one stream. The server's own count where it speculates and tells. Otherwise events of one size are a stream
     interval's, of which each token was a step, and other small ones are what speculation makes in a step."""
     import numpy as np
 
-    verified = [record.verify_steps for record in records]
-    steps = sum(count for count in verified if count)
-    if steps and all(verified):
-        return sum(sum(record.event_tokens) for record in records) / steps
+    accepted = accepted_per_step(records)
+    if accepted is not None:
+        return accepted
     inner = [np.array(record.event_tokens[1:-1]) for record in records if len(record.event_tokens) > 2]
     if not inner:
         return 1.0 if records else None

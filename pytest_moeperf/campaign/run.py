@@ -42,6 +42,7 @@ class Campaign:
     :param plans: the cells; two plans of one cell share its runs and keep both their bounds.
     :param record: measure for ``--update-baselines``.
     :param resume_runs: of an interrupted or undecided invocation, in the order in which they were made.
+    :param reason: why a win may stand in one cell alone.
     :param on_event: called at every step; a finished run arrives as ``event.run``.
 
     ``run()`` raises ServerError or LoadError if the *candidate* does not come up; what was measured until
@@ -58,11 +59,13 @@ class Campaign:
         on_event: Callable[[CampaignEvent], None] | None = None,
         clock: Callable[[], float] = time.monotonic,
         resume_runs: Sequence[Run] = (),
+        reason: str = "",
     ) -> None:
         self.runs: list[Run] = []
         self._bench = bench
         self._settings = settings
         self._record = record
+        self._reason = reason
         self._tell = on_event
         self._clock = clock
         self._started = clock()
@@ -105,7 +108,7 @@ class Campaign:
     def results(self) -> dict[str, CellResult]:
         """Of the cells decided so far."""
         decisions = {key: state.decision for key, state in self._states.items() if state.decision is not None}
-        told = tell_stories(decisions, self._controls)
+        told = tell_stories(decisions, self._controls, reason=self._reason)
         by_cell: dict[str, list[Run]] = {}
         for run in self.runs:
             by_cell.setdefault(run.cell.key, []).append(run)

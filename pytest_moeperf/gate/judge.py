@@ -238,6 +238,8 @@ def _at_the_end(state: CellState, item: Finding) -> Finding:
         return item if item.verdict is not None else replace(item, verdict=Verdict.INCONCLUSIVE)
     margin = limits(state, item.bound)
     plain = confirm_interval(state, item.bound) if state.phase == CONFIRM else None
+    if plain is not None and plain.lower > margin.win:
+        return replace(item, verdict=Verdict.UNVERIFIED_WIN, interval=plain)
     if plain is not None and plain.lower > -margin.loss and not item.detail:
         detail = f"the estimate is beyond the win margin ({format_percent(item.bound.win)}), but no win is shown"
         return replace(item, verdict=Verdict.NON_INFERIOR, interval=plain, detail=detail)

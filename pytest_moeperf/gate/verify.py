@@ -12,17 +12,20 @@ from pytest_moeperf.gate.decide import decide
 from pytest_moeperf.gate.evidence import Finding, limits, pair_data
 from pytest_moeperf.gate.state import CONFIRM, VERIFY, VERIFY_ALPHA, CellState
 from pytest_moeperf.model.bounds import Bound
-from pytest_moeperf.model.run import CANDIDATE, REFERENCE, Run
+from pytest_moeperf.model.run import ARMS, CANDIDATE, REFERENCE, Run
 from pytest_moeperf.model.verdict import Interval, Verdict
 from pytest_moeperf.stats.components import SD_FLOOR, components
 from pytest_moeperf.stats.effects import LaunchMean
 from pytest_moeperf.stats.paired import fixed_interval
 from pytest_moeperf.stats.quantiles import t_quantile
 from pytest_moeperf.units import format_change, format_percent, format_quantity
-from pytest_moeperf.verdicts import format_interval, proven_worse, shown_not_worse
+from pytest_moeperf.verdicts import format_interval, proven_better, proven_worse, shown_not_worse
 
 EQUAL_WORK = 0.01
 """Largest relative difference between the arms' mean token counts."""
+EQUAL_ACCEPTANCE = 0.03
+"""Largest relative difference between the arms' accepted tokens a step: they had the same prompts."""
+SPECULATION = "speculative_algorithm"
 SANITY_CHECK = "output_sanity"
 
 
@@ -33,7 +36,7 @@ def judge_verification(state: CellState) -> CellState:
         for result in (state.discovery.results if state.discovery is not None else ())
         if result.verdict is Verdict.UNVERIFIED_WIN
     }
-    doubts = [*unequal_work(state), *unsound_output(state), *above_ceiling(state)]
+    doubts = [*unequal_work(state), *unequal_acceptance(state), *unsound_output(state), *above_ceiling(state)]
     findings = []
     for bound in state.bounds:
         data = pair_data(state, bound, VERIFY)
@@ -44,8 +47,8 @@ def judge_verification(state: CellState) -> CellState:
         margin = limits(state, bound)
         if proven_worse(interval, margin):
             findings.append(Finding(bound=bound, verdict=Verdict.REGRESSION, interval=interval))
-        elif bound.key in claimed:
-            found = claimed[bound.key]
+        elif bound.key in claimed or proven_better(interval, margin):
+            found = claimed.get(bound.key)
             reasons = [*doubts, *moved_reference(state, bound, interval)]
             if not (interval.lower > 0 and interval.estimate > margin.proven_win):
                 reasons.append("the win did not show again in fresh launches")
@@ -91,6 +94,26 @@ def unequal_work(state: CellState) -> list[str]:
                 continue  # how the server packs tokens into events is not work
             problems.append(f"the arms did unequal work: {ours:g} {name} a run against {theirs:g}")
     return problems
+
+
+def unequal_acceptance(state: CellState) -> list[str]:
+    """With speculative decoding the tokens of a step are work that was saved: more of them by other text is no faster
+    kernel. What a server that speculates does not tell is not shown."""
+    rates: dict[str, float] = {}
+    for arm in ARMS:
+        runs = _runs(state, arm)
+        values = [run.metrics.accepted_per_step for run in runs]
+        speculates = any(run.fingerprint.server.get(SPECULATION) for run in runs)
+        if speculates and any(value is None for value in values):
+            return [f"the {arm} speculates, and how many tokens its drafts gave a step is not shown by the server"]
+        if speculates and (rate := _mean(values)) is not None:
+            rates[arm] = rate
+    if len(rates) < len(ARMS):
+        return []
+    ours, theirs = rates[CANDIDATE], rates[REFERENCE]
+    if abs(ours - theirs) <= EQUAL_ACCEPTANCE * max(ours, theirs):
+        return []
+    return [f"speculative decoding gave {ours:.3g} tokens a step against {theirs:.3g}, so the steps did unequal work"]
 
 
 def _mean(values: Sequence[float | None]) -> float | None:

@@ -58,6 +58,8 @@ class Metrics:
     tokens_per_event: float | None = None
     tokens_per_step: float | None = None
     """Of one stream: more than 1 where the server speculates. Tokens that a stream interval collects are steps each."""
+    accepted_per_step: float | None = None
+    """Tokens of one stream for each step that verified a draft, as the server counted; None: it did not say."""
     cached_tokens: int | None = None
     prompt_tokens: int | None = None
     goodput_rps: float | None = None

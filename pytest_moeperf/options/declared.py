@@ -211,7 +211,7 @@ OPTIONS: tuple[Option, ...] = (
         flag="--perf-reason",
         parse=as_text,
         metavar="TEXT",
-        help="why a worse baseline is accepted; kept in its history",
+        help="why a worse baseline is accepted, kept in its history; or why a win stands in one cell alone",
     ),
     Option(
         target="resume",

@@ -248,7 +248,9 @@ def _refuse_contradictions(settings: Settings) -> None:
             problem=f"d0 = {settings.gate.proven:.3g} is not below regression = {settings.gate.regression:.3g}",
             allowed="proven < regression: a change between the two may be called either way",
         )
-    if settings.reason and not settings.update_baselines:
+    if settings.reason and not (settings.update_baselines or settings.gate.verify_wins):
         raise UsageProblem(
-            where="--perf-reason", problem="there is nothing to explain", next_step="use it with --update-baselines"
+            where="--perf-reason",
+            problem="there is nothing to explain",
+            next_step="use it with --update-baselines or --perf-verify-wins",
         )

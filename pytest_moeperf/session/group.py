@@ -140,6 +140,7 @@ class Group:
             record=self._settings.update_baselines,
             on_event=self._event,
             resume_runs=again or self._earlier,
+            reason=self._settings.reason,
         )
         results = campaign.run()
         for plan in plans:

@@ -303,7 +303,7 @@ def test_a_win_fails_until_it_is_verified() -> None:
     bench = ScriptedBench(change={64: math.log(1.67)}, stored={64: stored(4, 2)}, can_launch_reference=True)
     decision = run_one(bench).decision
     assert decision.verdict is Verdict.UNVERIFIED_WIN
-    assert decision.next_steps == ("{measure} --perf-verify-wins --perf-continue -k {node}    (8 more launches)",)
+    assert decision.next_steps == ("{measure} --perf-verify-wins --perf-continue    (8 more launches)",)
     assert decision.reasons[2].startswith("Better than the baseline by more than the win margin (3 %)")
 
 
@@ -591,12 +591,52 @@ def test_a_win_is_verified_in_a_new_order_with_its_control_cell() -> None:
     )
     plans = [plan_of(c) for c in (1, 10)]
     settings = GateSettings(verify_wins=True)
-    result = Campaign(plans, bench=bench, settings=settings, clock=bench.clock).run()[plans[1].cell.key]
+    campaign = Campaign(plans, bench=bench, settings=settings, clock=bench.clock, reason="a kernel for batches of 10")
+    result = campaign.run()[plans[1].cell.key]
     assert result.decision.verdict is Verdict.VERIFIED_WIN
+    assert result.decision.odd[-1] == "No other cell moved along; the reason that was given: a kernel for batches of 10"
     assert [arm for arm, _ in bench.asked[1:]] == [REFERENCE] * 2 + [CANDIDATE] * 4 + [REFERENCE] * 2
     assert {concurrency for _, concurrency in bench.measured[2:]} == {1, 10}
     assert any(line.startswith("Control cell c=1, measured in the same launches:") for line in result.decision.odd)
     assert "The neighbour c=1 did not move" in result.decision.odd[0]
+
+
+@pytest.mark.parametrize(
+    ("gains", "verdict"),
+    [
+        ({10: 1.67}, Verdict.UNVERIFIED_WIN),
+        ({10: 1.67, 64: 1.02}, Verdict.UNVERIFIED_WIN),
+        ({10: 1.67, 64: 1.4}, Verdict.VERIFIED_WIN),
+        ({10: 1.67, 1: 1.3}, Verdict.VERIFIED_WIN),
+    ],
+)
+def test_a_win_in_one_cell_alone_is_not_verified(gains: dict[int, float], verdict: Verdict) -> None:
+    """Its neighbours c=1 and c=64 decide; one that moves along is enough."""
+    bench = ScriptedBench(
+        change={concurrency: math.log(gain) for concurrency, gain in gains.items()},
+        stored={c: stored(4, 2, concurrency=c) for c in (1, 10, 64)},
+        can_launch_reference=True,
+    )
+    plans = [plan_of(c) for c in (1, 10, 64)]
+    campaign = Campaign(plans, bench=bench, settings=GateSettings(verify_wins=True), clock=bench.clock)
+    decision = campaign.run()[plans[1].cell.key].decision
+    assert decision.verdict is verdict, decision.odd
+    if verdict is Verdict.UNVERIFIED_WIN:
+        assert decision.reasons[-1] == (
+            "Verification failed: it showed again in fresh launches, but in this cell alone; no neighbour or control "
+            "moved along."
+        )
+        assert not any("and verified" in text for text in decision.reasons)
+        assert "--perf-reason=" in decision.next_steps[0]
+
+
+def test_a_win_without_a_neighbour_says_so() -> None:
+    bench = ScriptedBench(change={64: math.log(1.67)}, stored={64: stored(4, 2)}, can_launch_reference=True)
+    decision = run_one(bench, GateSettings(verify_wins=True)).decision
+    assert decision.verdict is Verdict.VERIFIED_WIN
+    assert decision.odd[-1] == (
+        "No neighbour or control cell was measured beside it, so whether this cell alone gained is not shown."
+    )
 
 
 def test_a_win_by_fewer_tokens_is_not_verified() -> None:

@@ -341,6 +341,58 @@ def test_a_win_whose_output_was_not_looked_at_stays_unverified() -> None:
     assert {unseen.verdict, untold.verdict} == {Verdict.UNVERIFIED_WIN}
 
 
+def speculating(state: gate.CellState, rates: dict[str, float | None]) -> gate.CellState:
+    """Both arms speculate; accepted tokens a step, by arm."""
+    server = Fingerprint(server={"speculative_algorithm": "EAGLE"})
+    return replace(
+        state,
+        launches=tuple(
+            replace(
+                item,
+                runs=tuple(
+                    replace(
+                        run,
+                        fingerprint=server,
+                        metrics=replace(run.metrics, accepted_per_step=rates[item.arm]),
+                    )
+                    for run in item.runs
+                ),
+            )
+            for item in state.launches
+        ),
+    )
+
+
+@pytest.mark.parametrize(
+    ("candidate", "reference", "why"),
+    [
+        (2.5, 2.46, ""),
+        (3.4, 2.5, "speculative decoding gave 3.4 tokens a step against 2.5, so the steps did unequal work"),
+        (
+            None,
+            2.5,
+            "the candidate speculates, and how many tokens its drafts gave a step is not shown by the server",
+        ),
+    ],
+)
+def test_acceptance_is_work(candidate: float | None, reference: float | None, why: str) -> None:
+    state = speculating(verifying([0.3, 0.301, 0.299, 0.3]), {CANDIDATE: candidate, REFERENCE: reference})
+    decision = decided(gate.judge(state))
+    assert decision.verdict is (Verdict.UNVERIFIED_WIN if why else Verdict.VERIFIED_WIN)
+    assert not why or f"Verification failed: {why}." in decision.reasons
+
+
+def test_a_gain_beyond_the_margin_is_never_called_not_inferior() -> None:
+    """Whether or not its discovery claimed it."""
+    unclaimed = replace(verifying([0.3, 0.301, 0.299, 0.3]), discovery=None)
+    assert decided(gate.judge(unclaimed)).verdict is Verdict.VERIFIED_WIN
+    state = screened(0.04, capabilities=PAIRED)
+    state = with_pairs(state, [0.1, 0.13, 0.07, 0.1, 0.12, 0.08, 0.07, 0.13])
+    last = replace(state, look=len(gate.state.checkpoints(state)) - 1)
+    shares = {(THROUGHPUT.key, side): 1e-9 for side in gate.SIDES}
+    assert decided(gate.judge(last, shares=shares)).verdict is Verdict.UNVERIFIED_WIN
+
+
 def test_a_win_by_less_work_stays_unverified() -> None:
     state = verifying([0.3, 0.301, 0.299, 0.3])
     lazy = tuple(

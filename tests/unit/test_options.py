@@ -242,7 +242,7 @@ def test_a_bad_environment_variable_is_named() -> None:
         ),
         (
             {"reason": "new kernel"},
-            "--perf-reason: there is nothing to explain\n  next: use it with --update-baselines",
+            "--perf-reason: there is nothing to explain\n  next: use it with --update-baselines or --perf-verify-wins",
         ),
         (
             {"update_baselines": True, "active": False},

@@ -34,8 +34,9 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
-from pytest_moeperf.delivery import Arrivals, arrivals_of, tokens_per_step, tokens_until, unshown
+from pytest_moeperf.delivery import Arrivals, accepted_per_step, arrivals_of, tokens_per_step, tokens_until, unshown
 from pytest_moeperf.errors import UsageProblem
+from pytest_moeperf.model.bounds import METRICS
 from pytest_moeperf.model.records import LoadResult, RequestRecord
 from pytest_moeperf.model.run import Distribution, Metrics
 from pytest_moeperf.model.workload import Workload
@@ -45,6 +46,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 STEADY_SHARE = 0.95
+CLOCK_TOLERANCE_MS = 1.0
+"""Stamps of the two clocks agree to a few microseconds."""
 _NS_PER_MS = 1e6
 _NS_PER_S = 1e9
 
@@ -60,6 +63,8 @@ def compute_metrics(result: LoadResult, workload: Workload, *, slo: Sequence[tup
         undefined meets none. ``itl`` is the longest amortised gap of the request.
     :raises UsageProblem: for an slo on an unknown metric.
     """
+    if (problem := impossible_times(result)) is not None:
+        return _counts_only(result, problem)
     answers = [(record, arrivals_of(record)) for record in result.records if record.event_ns]
     delivered = [(record, arrivals) for record, arrivals in answers if record.ok]
     good = [record for record, _ in delivered]
@@ -92,6 +97,7 @@ def compute_metrics(result: LoadResult, workload: Workload, *, slo: Sequence[tup
         e2el_ms=distribution(_defined(e2el_ms, good)),
         tokens_per_event=_ratio(sum(sum(record.event_tokens) for record in good), events),
         tokens_per_step=tokens_per_step(good),
+        accepted_per_step=accepted_per_step(good),
         cached_tokens=_sum_if_known(record.cached_tokens for record in good),
         prompt_tokens=_sum_if_known(record.prompt_tokens for record in good),
         goodput_rps=(
@@ -100,6 +106,58 @@ def compute_metrics(result: LoadResult, workload: Workload, *, slo: Sequence[tup
             else None
         ),
         undefined=undefined,
+    )
+
+
+def impossible_times(result: LoadResult) -> str | None:
+    """Why no time of this run means anything: an answer came before it was asked for, after the run was over, or its
+    events before one another. That is what a wall clock that is set leaves of kernel stamps."""
+    import numpy as np
+
+    client = result.client
+    # A read without the kernel's stamp has the client's own, which is as late as the client.
+    tolerance_ms = CLOCK_TOLERANCE_MS + (client.stamp_delay_ms_max or 0.0 if client.unstamped_reads else 0.0)
+    for record in result.records:
+        if not record.event_ns:
+            continue
+        times = np.array((record.send_ns, *record.event_ns, _end_ns(record)), dtype=np.int64)
+        back_ms = -float(np.diff(times).min()) / _NS_PER_MS
+        late_ms = float(times.max() - result.end_ns) / _NS_PER_MS
+        if max(back_ms, late_ms) > tolerance_ms:
+            what = (
+                f"{back_ms:.3g} ms before what came first" if back_ms > late_ms else f"{late_ms:.3g} ms after the end"
+            )
+            return f"request {record.index} was stamped {what}: the clock was set during the run"
+    return None
+
+
+def _counts_only(result: LoadResult, problem: str) -> Metrics:
+    good = [record for record in result.records if record.ok and record.event_ns]
+    nothing = Distribution(n=0)
+    return Metrics(
+        completed=len(good),
+        failed=len(result.records) - len(good),
+        output_tokens=sum(output_tokens(record) for record in good),
+        duration_s=(result.end_ns - result.start_ns) / _NS_PER_S,
+        out_tps=None,
+        out_tps_steady=None,
+        steady_window_s=None,
+        steady_share=None,
+        request_rate=None,
+        effective_concurrency=None,
+        ttft_ms=nothing,
+        tpot_ms=nothing,
+        ntpot_ms=nothing,
+        itl_ms=nothing,
+        icl_ms=nothing,
+        e2el_ms=nothing,
+        tokens_per_event=_ratio(
+            sum(sum(record.event_tokens) for record in good), sum(len(record.event_ns) for record in good)
+        ),
+        accepted_per_step=accepted_per_step(good),
+        cached_tokens=_sum_if_known(record.cached_tokens for record in good),
+        prompt_tokens=_sum_if_known(record.prompt_tokens for record in good),
+        undefined=dict.fromkeys(METRICS, problem),
     )
 
 

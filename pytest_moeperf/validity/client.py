@@ -52,10 +52,15 @@ def client_checks(
     """
     reuse = reuse or Reuse(most_tokens=workload.shared_prefix_len * len(result.records), page_size=1)
     bottleneck = _client_not_bottleneck(result, metrics)
+    clocks = _clocks_monotonic(result)
+    concurrency = _effective_concurrency(metrics, workload)
     window = window_check(result, metrics, workload, min_window_s=min_window_s, min_steps=min_steps)
     if bottleneck.status == "fail":
         # A client that came late may have cut the window short; a run in time will tell.
         window = replace(window, repeatable=True)
+    if clocks.status == "fail":
+        # Without times there is neither window nor concurrency; a run whose clock is left alone will tell.
+        window, concurrency = replace(window, repeatable=True), replace(concurrency, repeatable=True)
     return (
         _all_sent(result, workload),
         _no_failures(result.records),
@@ -66,10 +71,10 @@ def client_checks(
         _finish_reason_length(result.records),
         _prompt_tokens_as_sent(result.records),
         cached_tokens_check(result.records, workload, reuse),
-        _effective_concurrency(metrics, workload),
+        concurrency,
         window,
         bottleneck,
-        _clocks_monotonic(result),
+        clocks,
         _schedule_kept(result, workload),
         compile_stall_check(result),
     )

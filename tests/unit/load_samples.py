@@ -46,7 +46,8 @@ def record(
 
 def result(*records: RequestRecord, **client: Any) -> LoadResult:
     report = ClientReport(**{"clock": "kernel", "events": 100, "reads": 100, "worker_cpu": 0.2, **client})
-    return LoadResult(records=records, client=report, start_ns=0, end_ns=10**10, started_at="2026-11-29T00:00:00+00:00")
+    end_ns = max([10**10, *(one.end_ns or 0 for one in records), *(max(one.event_ns, default=0) for one in records)])
+    return LoadResult(records=records, client=report, start_ns=0, end_ns=end_ns, started_at="2026-11-29T00:00:00+00:00")
 
 
 def steady_run(

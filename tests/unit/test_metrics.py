@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import pytest
 from load_samples import record, result, steady_run
 
 from pytest_moeperf.errors import UsageProblem
 from pytest_moeperf.metrics import compute_metrics, distribution, steady_window
+from pytest_moeperf.model.bounds import METRICS, Bound
 from pytest_moeperf.model.run import Distribution
 from pytest_moeperf.model.workload import Workload
 
@@ -167,3 +169,40 @@ def test_no_value_is_negative_or_nan_whatever_the_records() -> None:
         value = getattr(metrics, name)
         values = [getattr(value, field) for field in value.__slots__] if isinstance(value, Distribution) else [value]
         assert all(number is None or (math.isfinite(number) and number >= 0) for number in values), name
+
+
+class TestImpossibleTimes:
+    """A wall clock that is set moves kernel stamps; what they say then is no time at all."""
+
+    @pytest.mark.parametrize(
+        ("step_ms", "said"),
+        [
+            (-1_699_974.0, "request 1 was stamped 1.7e+06 ms before what came first: the clock was set during the run"),
+            (3_600_000.0, "request 1 was stamped 3.59e+06 ms after the end: the clock was set during the run"),
+        ],
+    )
+    def test_a_void_run_holds_counts_and_no_times(self, step_ms: float, said: str) -> None:
+        one = record(events=[10, 20, 30])
+        stepped = record(index=1, send=40, events=[step_ms + at for at in (50, 60, 70)], end=step_ms + 70)
+        metrics = compute_metrics(replace(result(one, stepped), end_ns=10**10), Workload(concurrency=1, num_prompts=2))
+        assert (metrics.completed, metrics.output_tokens, metrics.duration_s) == (2, 6, 10.0)
+        assert metrics.undefined == dict.fromkeys(METRICS, said)
+        assert [metrics.value(Bound(metric=metric)) for metric in METRICS] == [None] * len(METRICS)
+        assert metrics.icl_ms.n == metrics.ntpot_ms.n == 0
+        assert metrics.steady_window_s is metrics.request_rate is None
+
+    def test_a_read_that_the_client_stamped_late_is_no_clock_that_was_set(self) -> None:
+        late = record(send=0, events=[10, 25, 22])
+        workload = Workload(concurrency=1, num_prompts=1)
+        assert compute_metrics(result(late, unstamped_reads=1, stamp_delay_ms_max=5.0), workload).ttft_ms.mean == 10
+        assert compute_metrics(result(late), workload).ttft_ms.mean is None
+
+
+def test_accepted_tokens_are_known_where_every_answer_tells_its_steps() -> None:
+    def accepted(*steps: int | None) -> float | None:
+        records = [record(index=i, events=[10, 20, 30, 40], verify_steps=count) for i, count in enumerate(steps)]
+        return compute_metrics(result(*records), Workload(concurrency=1, num_prompts=2)).accepted_per_step
+
+    assert accepted(2, 2) == 2.0
+    assert accepted(2, None) is None
+    assert accepted(None, None) is None

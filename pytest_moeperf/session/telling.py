@@ -23,7 +23,7 @@ from pytest_moeperf.session.command import command_of
 from pytest_moeperf.session.held_against import held_against
 from pytest_moeperf.session.journal import JOURNAL_FOLDER, told_kept
 from pytest_moeperf.session.last_report import keep_as_last, report_folder
-from pytest_moeperf.session.unused import runs_everything, unused_baselines
+from pytest_moeperf.session.unused import runs_all_collected, unused_baselines
 
 MAX_WIDTH = 120
 """Wider, a table is hard to read across."""
@@ -126,7 +126,7 @@ class Telling:
         )
 
     def _orphans(self) -> tuple[str, ...]:
-        if self._unjudged or not runs_everything(self._config, self._settings.root):
+        if self._unjudged or not runs_all_collected(self._config):
             return ()
         return unused_baselines(self._settings, self._outcomes)
 

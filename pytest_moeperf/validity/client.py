@@ -52,15 +52,18 @@ def client_checks(
     """
     reuse = reuse or Reuse(most_tokens=workload.shared_prefix_len * len(result.records), page_size=1)
     bottleneck = _client_not_bottleneck(result, metrics)
-    clocks = _clocks_monotonic(result)
+    clocks = _clocks_monotonic(result, metrics)
     concurrency = _effective_concurrency(metrics, workload)
+    stall = compile_stall_check(result)
     window = window_check(result, metrics, workload, min_window_s=min_window_s, min_steps=min_steps)
     if bottleneck.status == "fail":
         # A client that came late may have cut the window short; a run in time will tell.
         window = replace(window, repeatable=True)
-    if clocks.status == "fail":
-        # Without times there is neither window nor concurrency; a run whose clock is left alone will tell.
-        window, concurrency = replace(window, repeatable=True), replace(concurrency, repeatable=True)
+    if "throughput" in metrics.undefined:
+        # No time of this run means anything; one whose clock is left alone will tell.
+        window, concurrency, stall = (
+            unknown(check.name, metrics.undefined["throughput"]) for check in (window, concurrency, stall)
+        )
     return (
         _all_sent(result, workload),
         _no_failures(result.records),
@@ -76,7 +79,7 @@ def client_checks(
         bottleneck,
         clocks,
         _schedule_kept(result, workload),
-        compile_stall_check(result),
+        stall,
     )
 
 
@@ -285,11 +288,13 @@ def _client_not_bottleneck(result: LoadResult, metrics: Metrics) -> Check:
     return passed(name)
 
 
-def _clocks_monotonic(result: LoadResult) -> Check:
+def _clocks_monotonic(result: LoadResult, metrics: Metrics) -> Check:
     name = "clocks_monotonic"
     step_ms = result.client.clock_step_ms
     if result.client.clock == "kernel" and step_ms is not None and abs(step_ms) > MAX_CLOCK_STEP_MS:
         return failed(name, f"the wall clock was stepped by {step_ms:+.2f} ms inside the run", repeatable=True)
+    if "throughput" in metrics.undefined:
+        return failed(name, metrics.undefined["throughput"], repeatable=True)
     for record in result.records:
         times = [record.send_ns, *record.event_ns]
         if record.end_ns is not None:

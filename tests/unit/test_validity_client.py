@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -286,3 +287,25 @@ def test_each_check_is_made_even_without_a_record() -> None:
     empty: Sequence[str] = failures(result())
     assert "all_requests_sent" in empty
     assert record(events=[1.0]).ok
+
+
+@pytest.mark.parametrize("step_s", [-1700, 3600])
+def test_a_clock_that_was_set_voids_the_run_and_is_the_only_thing_said(step_s: int) -> None:
+    """What a window or a stall would be then is not known; the run is repeated."""
+    step_ns = step_s * 10**9
+    records = [
+        replace(one, event_ns=array("q", [at + step_ns for at in one.event_ns]), end_ns=(one.end_ns or 0) + step_ns)
+        if one.index >= 8
+        else one
+        for one in GOOD.records
+    ]
+    load = replace(GOOD, records=tuple(records), client=replace(GOOD.client, clock_step_ms=step_s * 1e3))
+    found = checks(load)
+    assert [(name, check.repeatable) for name, check in found.items() if check.status == "fail"] == [
+        ("clocks_monotonic", True)
+    ]
+    assert {name for name, check in found.items() if check.status == "unknown"} == {
+        "effective_concurrency",
+        "window_long_enough",
+        "no_stall_in_window",
+    }

@@ -69,8 +69,9 @@ def _unverified(state: CellState, deciding: Judged) -> list[str]:
     if state.paired and state.phase == VERIFY:
         return ["Once what keeps it from being verified is put right: {measure} --perf-verify-wins -k {node}"]
     if state.paired:
-        goes_on = "" if state.record else " --perf-continue"
-        return [f"{{measure}} --perf-verify-wins{goes_on} -k {{node}}    ({2 * VERIFY_PAIRS} more launches)"]
+        # On from the kept runs without -k: what the neighbours did is part of the verification, and costs nothing.
+        chosen = " -k {node}" if state.record else " --perf-continue"
+        return [f"{{measure}} --perf-verify-wins{chosen}    ({2 * VERIFY_PAIRS} more launches)"]
     if state.capabilities.relaunch:
         return _with_reference_table(state, "{measure} --perf-verify-wins -k {node}", what="Verified beside")
     steps = ["{measure} -k {node}    (again; a running server can't be verified: nothing is launched beside it)"]

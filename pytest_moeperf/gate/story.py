@@ -77,7 +77,7 @@ def _alone(decision: Decision, *, measured: bool, reason: str) -> Decision:
         results=results,
         reasons=(*(text for text in decision.reasons if "and verified" not in text), f"{failed} along."),
         next_steps=(
-            "{pytest} --perf-verify-wins --perf-continue --perf-reason='why here alone' -k {node}    (if you know why)",
+            "{measure} --perf-verify-wins --perf-continue --perf-reason='why here' -k {node}    (if you know why)",
             "or measure this cell and its neighbours again: a baseline that was recorded wrong looks the same",
         ),
     )

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from pytest_moeperf.session.activation import SKIP_REASON
 from pytest_moeperf.session.command import command_of
-from pytest_moeperf.session.stash import MEASURING, OUTCOMES
+from pytest_moeperf.session.stash import MEASURING
 
 if TYPE_CHECKING:
     from pytest_moeperf.model.settings import Settings
@@ -19,14 +20,25 @@ if TYPE_CHECKING:
 
 @pytest.fixture(scope="session")
 def backend(request: pytest.FixtureRequest) -> str:
-    """Name of the backend under test: one parameter for each ``--backend``."""
-    name: str = request.param
+    """Name of the backend under test: one parameter for each ``--backend``. A test that can't have parameters (a method
+    of a ``TestCase``, one that asks for ``moeperf`` as it runs) gets the only one."""
+    if MEASURING not in request.config.stash:
+        pytest.skip(SKIP_REASON)
+    names = request.config.stash[MEASURING].settings.backends
+    if not hasattr(request, "param") and len(names) != 1:
+        pytest.fail(
+            f"{len(names)} backends are named ({', '.join(names)}), and this test can't be run once for each: it has "
+            "no parameters\n  next: name one of them, or make it a function with the argument 'moeperf'",
+            pytrace=False,
+        )
+    name: str = getattr(request, "param", names[0])
     return name
 
 
 @pytest.fixture(scope="session")
 def moeperf_config(request: pytest.FixtureRequest) -> Settings:
-    """The settings of this invocation, frozen. Override it to change them for a folder of tests."""
+    """The settings of this invocation, frozen. Override it to change them for a folder of tests: it is asked when cells
+    are planned too, so it may ask for ``moeperf_config`` alone."""
     from pytest_moeperf.session.settings import settings_of
 
     return settings_of(request.config)
@@ -46,9 +58,21 @@ def moeperf_server_spec(backend: str, moeperf_config: Settings, request: pytest.
 
 
 @pytest.fixture
-def moeperf_server(moeperf_server_spec: ServerSpec, request: pytest.FixtureRequest) -> Group:
+def moeperf_server(moeperf_server_spec: ServerSpec, moeperf_config: Settings, request: pytest.FixtureRequest) -> Group:
     """The group of all cells that share this server. ``.url()`` leases the server and says where it answers."""
-    return request.config.stash[MEASURING].group_of(request.node, moeperf_server_spec)
+    from pytest_moeperf.errors import MoeperfError
+
+    measuring = request.config.stash[MEASURING]
+    if moeperf_config != measuring.settings_for(request.node):
+        pytest.fail(
+            "moeperf_config gives this test other settings than those that its cells were planned by\n"
+            "  next: have it return the same each time, and name 'moeperf' among the test's arguments",
+            pytrace=False,
+        )
+    try:
+        return measuring.group_of(request.node, moeperf_server_spec)
+    except MoeperfError as error:
+        raise _Failed(str(error), pytrace=False) from None
 
 
 @pytest.fixture
@@ -111,7 +135,6 @@ class Moeperf:
         """
         __tracebackhide__ = True
         from pytest_moeperf.errors import MoeperfError
-        from pytest_moeperf.reporting.junit import junit_properties
         from pytest_moeperf.reporting.terminal import failure_text
         from pytest_moeperf.reporting.view import FAILED, WARNED, status_of
 
@@ -120,8 +143,6 @@ class Moeperf:
             outcome = measuring.judge(self._node, self._group, workload)
         except MoeperfError as error:
             raise _Failed(str(error), pytrace=False) from None
-        self._node.stash.setdefault(OUTCOMES, []).append(outcome)
-        self._node.user_properties.extend(junit_properties(outcome))
         status = status_of(outcome, warn=measuring.settings.gate.inconclusive == "warn")
         text = failure_text(outcome, pytest_command=command_of(self._node.config))
         if status == FAILED:

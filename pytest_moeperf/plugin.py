@@ -7,9 +7,10 @@ from collections.abc import Generator
 import pytest
 
 from pytest_moeperf.fixtures import backend, moeperf, moeperf_config, moeperf_server, moeperf_server_spec
-from pytest_moeperf.markers.described import DESCRIPTIONS, is_perf
+from pytest_moeperf.markers.described import DESCRIPTIONS, uses_moeperf
 from pytest_moeperf.options import flags
 from pytest_moeperf.session.activation import SKIP_REASON, asks_for_perf
+from pytest_moeperf.session.stash import TAKEN
 
 __all__ = ["backend", "moeperf", "moeperf_config", "moeperf_server", "moeperf_server_spec"]
 
@@ -19,9 +20,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_load_initial_conftests(parser: pytest.Parser) -> Generator[None, object, object]:
+def pytest_load_initial_conftests(
+    early_config: pytest.Config, parser: pytest.Parser
+) -> Generator[None, object, object]:
     result = yield
-    flags.add_aliases(parser)
+    early_config.stash[TAKEN] = flags.add_aliases(parser)
     return result
 
 
@@ -38,7 +41,11 @@ def pytest_configure(config: pytest.Config) -> None:
         from pytest_moeperf.session.roles import register_roles
         from pytest_moeperf.session.settings import settings_of
 
-        if settings_of(config).active:
+        settings = settings_of(config)
+        if settings.plan_only:
+            # xdist, whose hook comes last, then starts no workers: they would have nothing to do.
+            config.option.dist, config.option.tx = "no", []
+        if settings.active:
             register_roles(config)
 
 
@@ -58,5 +65,5 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     if not asks_for_perf(config):
         for item in items:
-            if is_perf(item):
+            if uses_moeperf(item):
                 item.add_marker(pytest.mark.skip(reason=SKIP_REASON))

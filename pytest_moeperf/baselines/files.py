@@ -45,6 +45,9 @@ class FileStore:
         found = self.find(engine=engine, model=model, cell=cell)
         return best_match(found, fingerprint=fingerprint, compare=compare)
 
+    def path_of(self, baseline: Baseline) -> str:
+        return str(self._root / relative_path(baseline))
+
     def save(self, baseline: Baseline) -> Entry:
         earlier = self._root / earlier_path(baseline)
         path = earlier if earlier.exists() else self._root / relative_path(baseline)
@@ -60,11 +63,24 @@ class FileStore:
         return Entry(str(path), merged)
 
     def all(self) -> tuple[Entry, ...]:
+        return self._readable()[0]
+
+    def strays(self) -> tuple[BaselineError, ...]:
+        """For each ``.json`` that is no baseline which can be read, why not."""
+        return self._readable()[1]
+
+    def _readable(self) -> tuple[tuple[Entry, ...], tuple[BaselineError, ...]]:
         paths: list[Path] = []
         for folder, folders, names in os.walk(self._root):
             folders[:] = [name for name in folders if name != LOCKS_FOLDER]
             paths.extend(Path(folder) / name for name in names if name.endswith(".json"))
-        return tuple(Entry(str(path), self._read(path)) for path in sorted(paths))
+        entries, strays = [], []
+        for path in sorted(paths):
+            try:
+                entries.append(Entry(str(path), self._read(path)))
+            except BaselineError as error:
+                strays.append(error)
+        return tuple(entries), tuple(strays)
 
     def orphans(self, *, engine: str, model: str, cells: Iterable[Cell]) -> tuple[Entry, ...]:
         return orphans_among(self.all(), engine=engine, model=model, cells=cells)

@@ -29,11 +29,14 @@ class MemoryStore:
         return best_match(found, fingerprint=fingerprint, compare=compare)
 
     def save(self, baseline: Baseline) -> Entry:
-        path = f"memory:{relative_path(baseline)}"
+        path = self.path_of(baseline)
         refuse_unstorable(baseline, path=path)
         refuse_secrets(baseline, path=path)
         self._baselines[path] = merge(self._baselines.get(path), baseline, path=path)
         return Entry(path, self._baselines[path])
+
+    def path_of(self, baseline: Baseline) -> str:
+        return f"memory:{relative_path(baseline)}"
 
     def all(self) -> tuple[Entry, ...]:
         return tuple(Entry(path, self._baselines[path]) for path in sorted(self._baselines))

@@ -49,11 +49,12 @@ class BaselineStore(Protocol):
         """
         ...
 
-    def all(self) -> tuple[Entry, ...]:
-        """Every baseline, by path.
+    def path_of(self, baseline: Baseline) -> str:
+        """Where ``save`` will put it."""
+        ...
 
-        :raises BaselineError: if one of them can't be read.
-        """
+    def all(self) -> tuple[Entry, ...]:
+        """Every baseline that can be read, by path. Whoever needs one that can't be meets it in ``find``."""
         ...
 
     def orphans(self, *, engine: str, model: str, cells: Iterable[Cell]) -> tuple[Entry, ...]:

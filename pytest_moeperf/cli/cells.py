@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -21,6 +22,22 @@ def names(cell: Cell, text: str) -> bool:
     return text in cell.key or text in cell.label
 
 
+def entries_in(folder: Path) -> tuple[Entry, ...]:
+    """All baselines of a store. Another file among them is told on standard error, and costs nothing.
+
+    :raises BaselineError: there is nothing else.
+    """
+    from pytest_moeperf.baselines import FileStore
+
+    store = FileStore(folder)
+    entries, strays = store.all(), store.strays()
+    if strays and not entries:
+        raise strays[0]
+    for stray in strays:
+        print(f"left out: {stray}", file=sys.stderr)
+    return entries
+
+
 def entries_named(text: str, folder: Path) -> tuple[Entry, ...]:
     """The baselines that ``text`` names: a file, a folder, a cell's key or label, or a part of one.
 
@@ -29,17 +46,15 @@ def entries_named(text: str, folder: Path) -> tuple[Entry, ...]:
     :raises UsageProblem: if there is none; lists what there is.
     :raises BaselineError: for a file that can't be read.
     """
-    from pytest_moeperf.baselines import FileStore
-
     if text.endswith(".json"):
         return (read_entry(Path(text)),)
-    entries = FileStore(folder).all()
+    entries = entries_in(folder)
     name, _, digest = text.partition("@")
     near = [entry for entry in entries if digest_of(entry).startswith(digest)]
     whole = tuple(entry for entry in near if name in (entry.baseline.cell.key, entry.baseline.cell.label))
     found = whole or tuple(entry for entry in near if names(entry.baseline.cell, name))
     if not found and Path(text).is_dir():
-        found = FileStore(text).all()
+        found = entries_in(Path(text))
     if not found:
         raise UsageProblem(
             where=text,

@@ -18,7 +18,8 @@ def settings_here() -> Settings:
 
     :raises UsageProblem: for a value that is wrong.
     """
-    from pytest_moeperf.options.resolve import Given, find_file, resolve
+    from pytest_moeperf.options.files import find_file
+    from pytest_moeperf.options.resolve import Given, resolve
 
     here = Path.cwd()
     file, table = find_file(here, Path(here.anchor))

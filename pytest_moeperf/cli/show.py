@@ -9,7 +9,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pytest_moeperf.cli.cells import digest_of, entries_named
+from pytest_moeperf.cli.cells import digest_of, entries_in, entries_named
 from pytest_moeperf.cli.commands import DONE, Commands, add_baselines_option, add_json_option
 from pytest_moeperf.cli.configuration import settings_here, store_folder
 from pytest_moeperf.cli.output import change_text, percent, print_json, print_lines, table, width
@@ -46,10 +46,8 @@ def add(commands: Commands) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from pytest_moeperf.baselines import FileStore
-
     folder = store_folder(settings_here(), args.baselines)
-    entries = entries_named(args.cell, folder) if args.cell else FileStore(folder).all()
+    entries = entries_named(args.cell, folder) if args.cell else entries_in(folder)
     if args.json:
         print_json([as_plain(entry) for entry in entries])
     elif len(entries) == 1 and args.cell:

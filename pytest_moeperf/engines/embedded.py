@@ -7,8 +7,9 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from pytest_moeperf.engines.owned_flags import refuse_owned_flags
 from pytest_moeperf.engines.sglang import API_KEY_FLAG
-from pytest_moeperf.engines.sglang_flags import option_of, without_option
+from pytest_moeperf.engines.sglang_flags import option_of, refuse_missing_python, without_option
 from pytest_moeperf.engines.simulated.arguments import refuse_bad_arguments
 from pytest_moeperf.engines.simulated.launch import build_command, known_backends
 from pytest_moeperf.engines.simulated.profile import load_profile
@@ -24,6 +25,8 @@ class SimulatedEngine:
     protocol = "sglang"
 
     def check(self, spec: ServerSpec) -> None:
+        refuse_owned_flags(spec.args, backend=spec.backend)
+        refuse_missing_python(spec.python)
         profile = option_of(spec.args, "--profile")
         if profile is None and spec.backend not in known_backends():
             raise UsageProblem(
@@ -52,6 +55,7 @@ class SimulatedEngine:
         return ()
 
     def launch_plan(self, spec: ServerSpec, *, devices: Sequence[str], session: str, launch: str) -> LaunchPlan:
+        refuse_owned_flags(spec.args, backend=spec.backend)  # a fixture may have added some since the check
         command = build_command(
             python=spec.python or sys.executable,
             host="127.0.0.1",

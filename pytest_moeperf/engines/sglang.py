@@ -7,6 +7,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from pytest_moeperf.engines.owned_flags import refuse_owned_flags
 from pytest_moeperf.engines.sglang_flags import (
     InstalledSglang,
     installed_sglang,
@@ -37,6 +38,7 @@ class SglangEngine:
         return self._versions.get(spec.digest)
 
     def check(self, spec: ServerSpec) -> None:
+        refuse_owned_flags(spec.args, backend=spec.backend)
         if not spec.model:
             raise UsageProblem(
                 where="[tool.moeperf] model",
@@ -67,6 +69,7 @@ class SglangEngine:
 
     def launch_plan(self, spec: ServerSpec, *, devices: Sequence[str], session: str, launch: str) -> LaunchPlan:
         del session, launch
+        refuse_owned_flags(spec.args, backend=spec.backend)  # a fixture may have added some since the check
         python = spec.python or sys.executable
         command = [python, "-m", "sglang.launch_server", "--model-path", spec.model]
         command += ["--host", "127.0.0.1", "--port", PORT_PLACEHOLDER]

@@ -7,6 +7,7 @@ import difflib
 import hashlib
 import json
 import os
+import shutil
 import subprocess
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -79,18 +80,23 @@ class InstalledSglang:
     """Option string -> its choices, empty where it takes any value."""
 
 
+def refuse_missing_python(python: str) -> None:
+    """:raises EngineMissing: there is no such interpreter. Empty: the one that runs this."""
+    if python and shutil.which(python) is None:
+        raise EngineMissing(
+            where="[tool.moeperf.server] python",
+            problem=f"{python!r} is not a file",
+            allowed="the path of the Python interpreter that has the engine installed",
+        )
+
+
 def installed_sglang(python: str, *, env: Mapping[str, str] | None = None) -> InstalledSglang:
     """Ask the SGLang of this interpreter, as a server with this environment would find it; remembered per interpreter,
     version and state of the source files in the user's cache folder.
 
     :raises EngineMissing: no such interpreter, no sglang in it, or it does not import.
     """
-    if not Path(python).is_file():
-        raise EngineMissing(
-            where="[tool.moeperf.server] python",
-            problem=f"{python!r} is not a file",
-            allowed="the path of the Python interpreter that has sglang installed",
-        )
+    refuse_missing_python(python)
     ask = partial(_ask, python, env=env or {})
     answer = ask(_VERSION, f"{python} has no sglang", "pip install sglang there, or name another interpreter")
     version = answer.splitlines()[0] if answer else "of an unknown version"

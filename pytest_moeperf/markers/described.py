@@ -24,3 +24,8 @@ DESCRIPTIONS = (
 
 def is_perf(item: pytest.Item) -> bool:
     return item.get_closest_marker(PERF) is not None
+
+
+def uses_moeperf(item: pytest.Item) -> bool:
+    """It asks for the ``moeperf`` fixture by name. Another suite may have a marker ``perf`` of its own."""
+    return "moeperf" in getattr(item, "fixturenames", ())

@@ -106,6 +106,11 @@ class Settings:
     a flag."""
 
     @property
+    def engine_is_assumed(self) -> bool:
+        """Nobody said which: no file was found, or none that names one."""
+        return self.provenance.get("engine") == "default"
+
+    @property
     def baselines(self) -> Path:
         """The folder of the stored baselines."""
         return Path(self.root) / self.baselines_dir

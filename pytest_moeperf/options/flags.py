@@ -43,16 +43,19 @@ def any_given(config: pytest.Config) -> bool:
     return any(getattr(config.option, option.dest, None) is not None for option in OPTIONS if option.flag)
 
 
-def add_aliases(parser: pytest.Parser) -> None:
-    """``--backend`` and ``--update-baselines``, where no other plugin and no conftest.py owns the name.
+def add_aliases(parser: pytest.Parser) -> frozenset[str]:
+    """``--backend`` and ``--update-baselines``, where no other plugin and no conftest.py owns the name; returns those
+    that somebody owns.
 
     Called after the initial conftests: registering earlier would make *their* registration fail.
     """
     group = parser.getgroup("moeperf")
+    taken = frozenset(alias for alias in ALIASES.values() if _taken(alias, parser))
     for option in OPTIONS:
         alias = ALIASES.get(option.flag)
-        if alias is not None and not _taken(alias, parser):
+        if alias is not None and alias not in taken:
             group.addoption(alias, **_arguments_of(option) | {"help": f"same as {option.flag}"})
+    return taken
 
 
 def _taken(flag: str, parser: pytest.Parser) -> bool:

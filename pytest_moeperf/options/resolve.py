@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
-import tomllib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
@@ -14,50 +12,12 @@ from pytest_moeperf.model.settings import GateSettings, ServerSettings, Settings
 from pytest_moeperf.options.declared import OPTIONS, Option
 from pytest_moeperf.options.values import as_arguments, as_duration, as_environment, as_text
 
-FILE_NAME = "moeperf.toml"
-
 _SERVER_KEYS: dict[str, tuple[str, Callable[[object], Any]]] = {
     "python": ("python", as_text),
     "args": ("args", as_arguments),
     "env": ("env", as_environment),
     "start_timeout": ("start_timeout_s", as_duration),
 }
-
-
-def find_file(start: Path, root: Path) -> tuple[Path | None, dict[str, Any]]:
-    """The configuration nearest to the tests: ``moeperf.toml``, or a ``pyproject.toml`` with ``[tool.moeperf]``, in
-    ``start`` or a folder above it, up to ``root``.
-
-    :raises UsageProblem: for a file that is not TOML.
-    """
-    folders = [start, *start.parents]
-    for folder in folders[: folders.index(root) + 1] if root in folders else [start, root]:
-        own = folder / FILE_NAME
-        if own.is_file():
-            data = _load(own)
-            return own, data.get("tool", {}).get("moeperf", data)
-        pyproject = folder / "pyproject.toml"
-        section = _load(pyproject).get("tool", {}).get("moeperf") if pyproject.is_file() else None
-        if section is not None:
-            return pyproject, section
-    return None, {}
-
-
-def start_folder(arguments: Sequence[str], invocation: Path) -> Path:
-    """The folder that all files and folders on pytest's command line have in common; without any, where it runs."""
-    paths = [invocation / argument.partition("::")[0] for argument in arguments]
-    folders = [str(path if path.is_dir() else path.parent) for path in paths if path.exists()]
-    return Path(os.path.commonpath(folders)).resolve() if folders else invocation
-
-
-def _load(path: Path) -> dict[str, Any]:
-    try:
-        with path.open("rb") as file:
-            return tomllib.load(file)
-    except tomllib.TOMLDecodeError as error:
-        raise UsageProblem(
-            where=str(path), problem=f"is not valid TOML: {error}", next_step="mend that line; nothing was started"
-        ) from None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -119,7 +79,7 @@ def resolve(given: Given, *, root: Path, active: bool) -> Settings:
         provenance=provenance,
         **values,
     )
-    _refuse_contradictions(settings)
+    refuse_contradictions(settings)
     return settings
 
 
@@ -127,7 +87,7 @@ def _value(option: Option, given: Given, table: Mapping[str, Any], where: str) -
     from_flag = given.namespace.get(option.dest)
     if from_flag is not None:
         return (tuple(dict.fromkeys(from_flag)) if option.repeatable else from_flag), "command line"
-    if option.env in given.environ:
+    if given.environ.get(option.env):  # empty is how a CI job spells "not set"
         return _parsed(option, given.environ[option.env], option.env), f"environment {option.env}"
     if option.key and option.key in table:
         return _parsed(option, table[option.key], f"{where} {option.key}"), f"file {given.file}"
@@ -219,7 +179,26 @@ def _refuse_impossible_nodes(settings: Settings) -> None:
         )
 
 
-def _refuse_contradictions(settings: Settings) -> None:
+def _refuse_an_assumed_engine(settings: Settings) -> None:
+    """A model, an interpreter or several GPUs are some real server's: the simulated one is not assumed for them."""
+    pointers = {
+        "model": settings.model,
+        "tensor_parallel": settings.tensor_parallel if settings.tensor_parallel > 1 else "",
+        "nnodes": settings.nnodes if settings.nnodes > 1 else "",
+        "[server] python": settings.server.python,
+    }
+    said = [f"{name} = {value!r}" for name, value in pointers.items() if value]
+    if settings.active and settings.engine_is_assumed and said:
+        raise UsageProblem(
+            where="[tool.moeperf] engine",
+            problem=f"{', '.join(said)} is set, but no engine: the simulated one would be measured",
+            allowed='engine = "sglang", or engine = "simulated" if that is what is meant',
+            next_step=f"add that line to {settings.config_file or 'a moeperf.toml beside the tests'}",
+        )
+
+
+def refuse_contradictions(settings: Settings) -> None:
+    """:raises UsageProblem: two of the settings can't both be meant."""
     attached = settings.engine == "attached"
     if settings.attach_url and not attached:
         raise UsageProblem(
@@ -233,6 +212,7 @@ def _refuse_contradictions(settings: Settings) -> None:
             problem="'attached' needs to know the server",
             next_step="add --perf-attach=http://HOST:PORT",
         )
+    _refuse_an_assumed_engine(settings)
     _refuse_impossible_nodes(settings)
     if not settings.active:
         for act, flag in ((settings.update_baselines, "--update-baselines"), (settings.plan_only, "--perf-plan")):

@@ -34,17 +34,20 @@ class Group:
         settings: Settings,
         on_event: Callable[[CampaignEvent], None],
         journal: Journal,
+        is_heard: Callable[[], bool] = lambda: True,
     ) -> None:
         self.spec = spec
         self.bench = bench
         self._plans = tuple(plans)
-        self._settings = settings
+        self.settings = settings
         self._on_event = on_event
         self._journal = journal
+        self._is_heard = is_heard
         self._results: dict[Cell, CellResult] = {}
         self._bounds: dict[Cell, tuple[Bound, ...]] = {}
+        self._begun: set[Cell] = set()
         self._settled: set[Cell] = set()
-        self._undecided = False
+        self._undecided: set[Cell] = set()
         self._earlier: tuple[Run, ...] | None = None
         self._error: BaseException | None = None
         self._ran = False
@@ -85,13 +88,15 @@ class Group:
     def settle(self, outcome: Outcome) -> None:
         """The cell's verdict is out, and recorded where that was asked for."""
         self._settled.add(outcome.decision.cell)
-        self._undecided |= outcome.recorded is None and outcome.verdict in ASK_FOR_MORE
+        if outcome.recorded is None and outcome.verdict in ASK_FOR_MORE:
+            self._undecided.add(outcome.decision.cell)
 
     def close(self) -> None:
-        """Give the server back. Runs whose verdict never came out stay in the journal."""
+        """Give the server back. While a verdict is missing, or nobody listens any more, the journal stays: who goes on
+        from it pays for nothing twice."""
         self.bench.close()
-        if self._ran and self._settled >= self._results.keys() and not self._journal_lost:
-            self._journal.finish(undecided=self._undecided)
+        if self._begun and self._settled >= self._begun and self._is_heard():
+            self._keep(partial(self._journal.finish, undecided=self._undecided))
         self._journal.release()
 
     def _event(self, event: CampaignEvent) -> None:
@@ -112,35 +117,43 @@ class Group:
             self._on_event(CampaignEvent(kind="note", text=text, elapsed_s=0.0))
 
     def _foretell(self) -> None:
-        """Say which cells will have nothing to be held against before the first launch: it costs minutes."""
-        if self._settings.update_baselines or self.bench.can_launch_reference:
-            return
+        """Say which cells will have nothing to be compared with before the first launch: it costs minutes.
+
+        :raises BaselineError: a baseline that will be needed can't be read.
+        """
         for plan in self._plans:
             match = self.bench.foreseen(plan.cell)
-            if match.baseline is not None and not match.comparable:
+            if self.settings.update_baselines or self.bench.can_launch_reference:
+                continue
+            text = ""
+            if match.baseline is None and self.settings.reference:
+                text = f"nothing is stored of its reference {self.settings.reference}, which can't be launched here"
+            elif match.baseline is not None and not match.comparable:
                 why = "; ".join(describe(item for item in match.differences if item.blocking))
-                text = f"{plan.cell.label}: its baseline can't be compared: {why}"
-                self._on_event(CampaignEvent(kind="note", text=text, elapsed_s=0.0))
+                text = f"its baseline can't be compared: {why}"
+            if text:
+                self._on_event(CampaignEvent(kind="note", text=f"{plan.cell.label}: {text}", elapsed_s=0.0))
 
     @property
     def _compared_with(self) -> str:
         """The other backend whose baseline decides; an update is about this one's own."""
-        other = "" if self._settings.update_baselines else self._settings.reference
+        other = "" if self.settings.update_baselines else self.settings.reference
         return "" if other == self.spec.backend else other
 
     def _measure(self, plans: Sequence[CellPlan], *, again: Sequence[Run] = ()) -> None:
+        self._begun |= {plan.cell for plan in plans}
         self._keep(self._journal.take)
         if self._earlier is None:
-            self._earlier = self._journal.runs() if self._settings.resume and not self._journal_lost else ()
+            self._earlier = self._journal.runs() if self.settings.resume and not self._journal_lost else ()
             self._keep(partial(self._journal.start, self._earlier))
         campaign = Campaign(
             [replace(plan, reference=self._compared_with) for plan in plans],
             bench=self.bench,
-            settings=self._settings.gate,
-            record=self._settings.update_baselines,
+            settings=self.settings.gate,
+            record=self.settings.update_baselines,
             on_event=self._event,
             resume_runs=again or self._earlier,
-            reason=self._settings.reason,
+            reason=self.settings.reason,
         )
         results = campaign.run()
         for plan in plans:

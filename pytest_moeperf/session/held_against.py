@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from pytest_moeperf.baselines.files import FileStore
 from pytest_moeperf.model.baseline import Baseline
 from pytest_moeperf.model.settings import Settings
 from pytest_moeperf.model.verdict import Outcome, Verdict
-from pytest_moeperf.session.stored import readable_entries
 
 
 def held_against(outcomes: Sequence[Outcome], settings: Settings) -> dict[str, Baseline]:
     """By cell key. Without what this invocation has written, which holds its own runs."""
-    stored = {entry.path: entry.baseline for entry in readable_entries(settings)}
+    stored = {entry.path: entry.baseline for entry in FileStore(settings.baselines).all()}
     return {
         outcome.decision.cell.key: stored[path]
         for outcome in outcomes

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import errno
 import json
+from collections.abc import Collection
 from pathlib import Path
 
 import filelock
 
 from pytest_moeperf.model.codec import from_plain, to_plain
 from pytest_moeperf.model.run import Run
+from pytest_moeperf.model.workload import Cell
 from pytest_moeperf.servers.private_files import write_atomically
 
 JOURNAL_FOLDER = Path(".moeperf") / "interrupted"
@@ -77,15 +79,18 @@ class Journal:
         with self._path.open("a", encoding="utf-8") as file:
             file.write(_line(run))
 
-    def finish(self, *, undecided: bool) -> None:
+    def finish(self, *, undecided: Collection[Cell] = ()) -> None:
         """The verdicts are out; the report and the baselines keep the runs from here on.
 
-        :param undecided: further launches would change a verdict, so that it pays to go on from these.
+        :param undecided: cells whose verdict further launches would change, so that it pays to go on from their runs.
+            Those of others are judged: nothing may pass on them again.
         """
-        if undecided and self._path.is_file():
-            self._path.replace(self._undecided)
+        kept = [run for run in self.runs() if run.cell in undecided]
+        if kept:
+            write_atomically(self._undecided, "".join(_line(run) for run in kept).encode())
         else:
-            self._path.unlink(missing_ok=True)
+            self._undecided.unlink(missing_ok=True)
+        self._path.unlink(missing_ok=True)
 
 
 def _line(run: Run) -> str:

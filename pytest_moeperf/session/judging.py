@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -19,11 +19,11 @@ from pytest_moeperf.fingerprint import how_to_say, unknown_fields
 from pytest_moeperf.markers.read import bounds_of, workload_of
 from pytest_moeperf.model.bounds import Bound
 from pytest_moeperf.model.run import CANDIDATE, Evidence, Run
-from pytest_moeperf.model.settings import Settings
 from pytest_moeperf.model.verdict import SEVERITY, Decision, Outcome, Verdict
 from pytest_moeperf.model.workload import Cell
+from pytest_moeperf.session.command import shown_path
 from pytest_moeperf.session.group import Group
-from pytest_moeperf.session.last_report import commands_after, shown_path
+from pytest_moeperf.session.last_report import commands_after
 from pytest_moeperf.session.limits import check_measurable
 
 UNPLANNED = (
@@ -34,15 +34,23 @@ UNPLANNED = (
 SAY_FIRST = "State in the configuration what is not shown, then record: {pytest} --update-baselines -k {node}"
 
 
-def judge_item(
-    item: pytest.Item, group: Group, overrides: Mapping[str, Any], *, settings: Settings, store: BaselineStore
-) -> Outcome:
-    """The outcome of one ``measure()`` call.
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Judged:
+    """One ``measure()`` call, until its test has ended: a test that fails for another reason records nothing."""
+
+    outcome: Outcome
+    result: CellResult
+    group: Group
+    bounds: tuple[Bound, ...]
+
+
+def judge_item(item: pytest.Item, group: Group, overrides: Mapping[str, Any], *, store: BaselineStore) -> Judged:
+    """The outcome of one ``measure()`` call. Of an update it says what will be recorded, or why not.
 
     :raises UsageProblem: the arguments make no workload.
-    :raises MoeperfError: an unplanned cell's server does not start, or the baseline can't be written. The runs are
-        then kept for ``--perf-continue``.
+    :raises MoeperfError: an unplanned cell's server does not start, or a baseline can't be read.
     """
+    settings = group.settings
     try:
         workload = workload_of(item, overrides)
     except UsageProblem as problem:
@@ -65,9 +73,24 @@ def judge_item(
         cell, stored=result.match.path, settings=settings, invoked_in=item.config.invocation_params.dir
     )
     outcome = outcome_of(decision, result, group, item.nodeid, after)
-    if settings.update_baselines:
-        outcome = update(outcome, result=result, group=group, bounds=bounds, settings=settings, store=store)
-    group.settle(outcome)
+    judged = Judged(outcome=outcome, result=result, group=group, bounds=bounds)
+    return replace(judged, outcome=update(judged, store=store, save=False)) if settings.update_baselines else judged
+
+
+NOT_RECORDED = "its test failed after measure()"
+
+
+def settle(judged: Judged, *, store: BaselineStore, test_passed: bool) -> Outcome:
+    """The test has ended: what was to be recorded is, if nothing in the test failed.
+
+    :raises BaselineError: it can't be written. The runs are then kept for ``--perf-continue``.
+    """
+    outcome = judged.outcome
+    if outcome.recorded is not None:
+        if not test_passed:
+            return replace(outcome, recorded=None, refused=NOT_RECORDED)
+        outcome = update(replace(judged, outcome=replace(outcome, recorded=None)), store=store, save=True)
+    judged.group.settle(outcome)
     return outcome
 
 
@@ -108,17 +131,10 @@ def _last_candidate(runs: Sequence[Run]) -> Run | None:
     return next((run for run in reversed(runs) if run.launch.arm == CANDIDATE and not run.warmup), None)
 
 
-def update(
-    outcome: Outcome,
-    *,
-    result: CellResult,
-    group: Group,
-    bounds: Sequence[Bound],
-    settings: Settings,
-    store: BaselineStore,
-) -> Outcome:
-    """Record the runs as this backend's own baseline, if the rules allow it."""
-    runs = runs_to_record(result.runs, outcome.decision)
+def update(judged: Judged, *, store: BaselineStore, save: bool) -> Outcome:
+    """Record the runs as this backend's own baseline, if the rules allow it; without ``save`` nothing is written."""
+    outcome, group, bounds, settings = judged.outcome, judged.group, judged.bounds, judged.group.settings
+    runs = runs_to_record(judged.result.runs, outcome.decision)
     stored = stored_runs(runs, bounds)
     last = _last_candidate(runs)
     if last is None:
@@ -152,5 +168,5 @@ def update(
         if outcome.verdict.passes or outcome.verdict is Verdict.INCONCLUSIVE:
             steps = (proposal.next_step, *steps)
         return replace(outcome, refused=proposal.reason, decision=replace(outcome.decision, next_steps=steps))
-    entry = store.save(proposal.baseline)
-    return replace(outcome, recorded=shown_path(entry.path))
+    path = store.save(proposal.baseline).path if save else store.path_of(proposal.baseline)
+    return replace(outcome, recorded=shown_path(path))

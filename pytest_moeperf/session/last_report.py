@@ -12,6 +12,7 @@ from pathlib import Path
 from pytest_moeperf.model.settings import Settings
 from pytest_moeperf.model.workload import Cell
 from pytest_moeperf.reporting.files import LAST_REPORT
+from pytest_moeperf.session.command import shown_path
 
 
 def report_folder(settings: Settings, invoked_in: Path) -> Path | None:
@@ -50,9 +51,3 @@ def commands_after(cell: Cell, *, stored: str, settings: Settings, invoked_in: P
         places.append(f"--baselines={shown_path(str(settings.baselines))}")
     accept = " ".join(["moeperf accept", shlex.quote(cell.key), "--reason='why'", *map(shlex.quote, places)])
     return {"accept": accept, "diff": shlex.join(["moeperf", "diff", shown_path(stored), report]) if stored else ""}
-
-
-def shown_path(path: str) -> str:
-    """As short as it can be pasted: relative to where pytest runs, if it lies below."""
-    relative = os.path.relpath(path)
-    return path if relative.startswith("..") else relative

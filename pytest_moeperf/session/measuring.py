@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 import uuid
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +18,8 @@ from pytest_moeperf.bench.listener import Listener
 from pytest_moeperf.bench.live import MeasuringRules
 from pytest_moeperf.bench.nodes import LAUNCHERS
 from pytest_moeperf.bench.server_bench import ServerBench
+from pytest_moeperf.errors import MoeperfError
+from pytest_moeperf.markers.described import uses_moeperf
 from pytest_moeperf.model.bench import CellPlan
 from pytest_moeperf.model.nodes import Node
 from pytest_moeperf.model.run import Launch
@@ -23,12 +27,16 @@ from pytest_moeperf.model.server import NodeCommand
 from pytest_moeperf.model.settings import Settings
 from pytest_moeperf.model.spec import ServerSpec
 from pytest_moeperf.model.verdict import Outcome
+from pytest_moeperf.session.checks import check_specs, refuse_other_configuration
 from pytest_moeperf.session.group import Group
+from pytest_moeperf.session.hooks import asked
 from pytest_moeperf.session.journal import Journal
-from pytest_moeperf.session.judging import judge_item
-from pytest_moeperf.session.planning import GroupKey, Plan, group_key
+from pytest_moeperf.session.judging import judge_item, settle
+from pytest_moeperf.session.overrides import settings_for
+from pytest_moeperf.session.planning import GroupKey, group_key, plan_tests
 from pytest_moeperf.session.progress import Progress
 from pytest_moeperf.session.specs import launched_reference, launched_spec
+from pytest_moeperf.session.stash import JUDGED
 
 
 class MeasuringSession:
@@ -40,18 +48,32 @@ class MeasuringSession:
         self.store = FileStore(settings.baselines)
         self.id = session_id(config)
         self._planned: dict[GroupKey, tuple[CellPlan, ...]] = {}
+        self._settings: dict[GroupKey, Settings] = {}
         self._groups: dict[tuple[GroupKey, str], Group] = {}
         self._current: Group | None = None
         self.progress = Progress(config)
 
-    def take(self, plan: Plan) -> None:
-        self._planned = plan.groups()
+    def plan(self, items: Sequence[pytest.Item]) -> None:
+        """:raises UsageProblem: a test of these says something impossible; nothing was started."""
+        for item in filter(uses_moeperf, items):
+            refuse_other_configuration(item, self.settings)
+        self._planned = plan_tests(items, self.settings_for).groups()
+        for settings in self._settings.values():
+            if settings != self.settings:
+                check_specs(self.config, settings)
+
+    def settings_for(self, item: pytest.Item) -> Settings:
+        """Those of the invocation, as the test's own ``moeperf_config`` leaves them."""
+        key = group_key(item, self.settings)
+        if key not in self._settings:
+            self._settings[key] = settings_for(item, self.settings)
+        return self._settings[key]
 
     def group_of(self, item: pytest.Item, spec: ServerSpec) -> Group:
         """The group of this test; the server of another one is given back first."""
-        key = group_key(item), spec.digest
+        key = group_key(item, self.settings), spec.digest
         if key not in self._groups:
-            self._groups[key] = self._new_group(spec, self._planned.get(key[0], ()))
+            self._groups[key] = self._new_group(spec, self._planned.get(key[0], ()), self.settings_for(item))
         group = self._groups[key]
         if self._current is not None and self._current is not group:
             self._current.close()
@@ -59,42 +81,62 @@ class MeasuringSession:
         return group
 
     def judge(self, item: pytest.Item, group: Group, overrides: Mapping[str, Any]) -> Outcome:
-        return judge_item(item, group, overrides, settings=self.settings, store=self.store)
+        judged = judge_item(item, group, overrides, store=self.store)
+        item.stash.setdefault(JUDGED, []).append(judged)
+        return judged.outcome
+
+    def settle(self, item: pytest.Item, *, test_passed: bool) -> tuple[tuple[Outcome, ...], str]:
+        """What a test's calls of ``measure`` came to, now that it has ended, and why something was not recorded."""
+        from pytest_moeperf.reporting.junit import junit_properties
+
+        outcomes: list[Outcome] = []
+        problems: list[str] = []
+        for judged in item.stash[JUDGED]:
+            try:
+                outcomes.append(settle(judged, store=self.store, test_passed=test_passed))
+            except MoeperfError as error:
+                problems.append(str(error))
+                outcomes.append(replace(judged.outcome, recorded=None, refused=str(error)))
+        item.stash[JUDGED] = []  # a plugin may run the test again
+        item.user_properties.extend(line for outcome in outcomes for line in junit_properties(outcome))
+        return tuple(outcomes), "\n".join(problems)
 
     def close(self) -> None:
         if self._current is not None:
             self._current.close()
             self._current = None
 
-    def _new_group(self, spec: ServerSpec, plans: tuple[CellPlan, ...]) -> Group:
+    def _new_group(self, spec: ServerSpec, plans: tuple[CellPlan, ...], settings: Settings) -> Group:
         kind = "record" if self.settings.update_baselines else "compare"
         return Group(
             spec=spec,
             plans=plans,
-            bench=self._bench(spec, plans),
-            settings=self.settings,
+            bench=self._bench(spec, plans, settings),
+            settings=settings,
             on_event=self.progress.event,
             journal=Journal(Path(self.settings.root), f"{kind}-{spec.backend}-{spec.digest}"),
+            is_heard=partial(is_heard, self.config),
         )
 
-    def _bench(self, spec: ServerSpec, plans: tuple[CellPlan, ...]) -> ServerBench:
+    def _bench(self, spec: ServerSpec, plans: tuple[CellPlan, ...], settings: Settings) -> ServerBench:
         software: dict[str, Any] = {}
-        for facts in self.config.hook.pytest_moeperf_software(spec=spec):
+        where = "hook pytest_moeperf_software"
+        for facts in asked(where, lambda: self.config.hook.pytest_moeperf_software(spec=spec)):
             software |= facts or {}
         return ServerBench(
             candidate=spec,
-            reference=launched_reference(self.config, self.settings, spec),
+            reference=launched_reference(self.config, settings, spec),
             # An update replaces a backend's own baseline, so that is what it is held against.
-            reference_backend="" if self.settings.update_baselines else self.settings.reference,
+            reference_backend="" if settings.update_baselines else settings.reference,
             session=self.id,
-            keep_server_s=self.settings.keep_server_s,
+            keep_server_s=settings.keep_server_s,
             store=self.store,
             rules=MeasuringRules(
                 slo_ms={plan.cell.key: bound.slo_ms for plan in plans for bound in plan.bounds if bound.slo_ms},
-                min_window_s=self.settings.min_window_s,
-                strict_evidence=self.settings.strict_evidence,
-                profile_kernels=self.settings.profile_kernels,
-                request_timeout_s=self.settings.request_timeout_s,
+                min_window_s=settings.min_window_s,
+                strict_evidence=settings.strict_evidence,
+                profile_kernels=settings.profile_kernels,
+                request_timeout_s=settings.request_timeout_s,
                 label=f"pytest pid {os.getpid()}",
                 software=software,
             ),
@@ -106,11 +148,14 @@ class MeasuringSession:
                 on_ready=self._server_ready,
             ),
             node_command=self._node_command,
-            turn=worker_number(self.config) if self.settings.devices == "auto" else None,
+            turn=worker_number(self.config) if settings.devices == "auto" else None,
         )
 
     def _node_command(self, spec: ServerSpec, node: Node) -> NodeCommand:
-        own: NodeCommand | None = self.config.hook.pytest_moeperf_node_command(spec=spec, node=node)
+        where = "hook pytest_moeperf_node_command"
+        own: NodeCommand | None = asked(
+            where, lambda: self.config.hook.pytest_moeperf_node_command(spec=spec, node=node)
+        )
         return own or LAUNCHERS[spec.launcher](node)
 
     def _server_ready(self, spec: ServerSpec, launch: Launch, url: str, api_key: str | None) -> None:
@@ -120,17 +165,34 @@ class MeasuringSession:
         """What would be launched and measured, at what cost. Launches nothing."""
         from pytest_moeperf.session.plan_text import plan_lines
 
-        benches = []
-        for (backend, _), plans in self._planned.items():
-            spec = launched_spec(self.config, self.settings, backend)
-            benches.append((spec, plans, self._bench(spec, plans)))
-        return plan_lines(benches, self.settings)
+        lines = []
+        for key, plans in self._planned.items():
+            settings = self._settings[key]
+            for backend in (key[0],) if key[0] else settings.backends:
+                spec = launched_spec(self.config, settings, backend)
+                lines += plan_lines([(spec, plans, self._bench(spec, plans, settings))], settings)
+        return lines
 
 
 def worker_number(config: pytest.Config) -> int:
     """``gw3`` -> 3; 0 without xdist. A worker that replaces a crashed one has a new number."""
     worker: Any = getattr(config, "workerinput", None)
     return int(worker["workerid"].removeprefix("gw")) if worker else 0
+
+
+def is_heard(config: pytest.Config) -> bool:
+    """Not by a controller that was interrupted: its workers go on for some seconds, but their verdicts are not told."""
+    for plugin in config.pluginmanager.get_plugins():
+        if type(plugin).__name__ == "WorkerInteractor":
+            channel: Any = getattr(plugin, "channel")  # noqa: B009 - xdist is not imported for its type
+            try:
+                channel.waitclose(timeout=0)
+            except channel.TimeoutError:
+                continue
+            except (OSError, EOFError):
+                pass
+            return False
+    return True
 
 
 def session_id(config: pytest.Config) -> str:

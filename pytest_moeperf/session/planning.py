@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -10,7 +10,7 @@ import pytest
 
 from pytest_moeperf.errors import UsageProblem
 from pytest_moeperf.markers.calls import check_measure_calls
-from pytest_moeperf.markers.described import is_perf
+from pytest_moeperf.markers.described import is_perf, uses_moeperf
 from pytest_moeperf.markers.read import bounds_of, workload_of
 from pytest_moeperf.model.bench import CellPlan
 from pytest_moeperf.model.bounds import Bound
@@ -20,8 +20,8 @@ from pytest_moeperf.model.workload import Cell
 from pytest_moeperf.session.limits import check_measurable
 from pytest_moeperf.session.specs import launched_spec
 
-GroupKey = tuple[str, str]
-"""Backend, and where the ``moeperf_server_spec`` fixture that the tests see was defined."""
+GroupKey = tuple[str, str, str]
+"""Backend, and where the ``moeperf_server_spec`` and ``moeperf_config`` fixtures that the tests see were defined."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -60,10 +60,10 @@ class Plan:
         return {key: tuple(cells.values()) for key, cells in groups.items()}
 
 
-def plan_tests(items: Sequence[pytest.Item], settings: Settings) -> Plan:
-    """:raises UsageProblem: a marker or parameter of some test is wrong; names the node."""
-    specs: dict[str, ServerSpec] = {}
-    plan = Plan(tests=tuple(_planned(item, settings, specs) for item in items if is_perf(item)))
+def plan_tests(items: Sequence[pytest.Item], settings_for: Callable[[pytest.Item], Settings]) -> Plan:
+    """:raises UsageProblem: a marker, a parameter or a ``moeperf_config`` of some test is wrong; names it."""
+    specs: dict[GroupKey, ServerSpec] = {}
+    plan = Plan(tests=tuple(_planned(item, settings_for(item), specs) for item in items if uses_moeperf(item)))
     _refuse_two_goodputs(plan)
     return plan
 
@@ -85,45 +85,62 @@ def _refuse_two_goodputs(plan: Plan) -> None:
                 )
 
 
-def _planned(item: pytest.Item, settings: Settings, specs: dict[str, ServerSpec]) -> PlannedTest:
-    if "moeperf" not in getattr(item, "fixturenames", ()):
+def _planned(item: pytest.Item, settings: Settings, specs: dict[GroupKey, ServerSpec]) -> PlannedTest:
+    check_measure_calls(item)
+    workload, bounds = workload_of(item), bounds_of(item, settings.gate)
+    group = backend, fixture_from, _ = group_key(item, settings)
+    if workload is None or not backend:
+        return PlannedTest(node_id=item.nodeid, group=group, cell=None, bounds=bounds)
+    if not fixture_from and group not in specs:
+        specs[group] = launched_spec(item.config, settings, backend)
+    # What a suite's own fixture makes of the server is only known when it runs.
+    check_measurable(item, workload, bounds, spec=None if fixture_from else specs[group])
+    return PlannedTest(node_id=item.nodeid, group=group, cell=Cell(backend=backend, workload=workload), bounds=bounds)
+
+
+def refuse_what_cannot_measure(item: pytest.Item) -> None:
+    """A test of some other suite's own marker ``perf``, which this invocation selected all the same.
+
+    :raises UsageProblem: it has no way to reach the fixture. One that has ``request`` may ask for it as it runs.
+    """
+    if is_perf(item) and not uses_moeperf(item) and "request" not in getattr(item, "fixturenames", ()):
         raise UsageProblem(
             where=item.nodeid,
             problem="is marked 'perf' but does not use the 'moeperf' fixture, so it would measure nothing",
             next_step="add the argument 'moeperf' and call moeperf.measure(), or drop the marker",
         )
-    check_measure_calls(item)
-    workload, bounds = workload_of(item), bounds_of(item, settings.gate)
-    backend, fixture_from = group_key(item)
-    if workload is None:
-        return PlannedTest(node_id=item.nodeid, group=(backend, fixture_from), cell=None, bounds=bounds)
-    if not fixture_from and backend not in specs:
-        specs[backend] = launched_spec(item.config, settings, backend)
-    # What a suite's own fixture makes of the server is only known when it runs.
-    check_measurable(item, workload, bounds, spec=None if fixture_from else specs[backend])
-    cell = Cell(backend=backend, workload=workload)
-    return PlannedTest(node_id=item.nodeid, group=(backend, fixture_from), cell=cell, bounds=bounds)
 
 
-def backend_of(item: pytest.Item) -> str:
+def backend_of(item: pytest.Item, settings: Settings) -> str:
+    """Empty: not known before the test runs."""
     callspec: Any = getattr(item, "callspec", None)
-    return str(callspec.params["backend"]) if callspec is not None and "backend" in callspec.params else "default"
+    if callspec is not None and "backend" in callspec.params:
+        return str(callspec.params["backend"])
+    # The methods of a TestCase have no parameters.
+    return settings.backends[0] if len(settings.backends) == 1 else ""
 
 
-def group_key(item: pytest.Item) -> GroupKey:
-    """Tests that see the same ``moeperf_server_spec`` fixture and backend get the same server."""
-    # pytest has no public way to ask which definition of a fixture a test sees; without it a suite that overrides the
-    # fixture in one folder would have that folder's cells planned on the wrong server.
+def definitions_of(item: pytest.Item, fixture: str) -> Sequence[Any]:
+    """The definitions of a fixture that a test sees, the one that it gets last."""
+    # pytest has no public way to ask; without it a suite that overrides a fixture in one folder would have that
+    # folder's cells planned on the wrong server, or by the wrong settings.
     info = getattr(item, "_fixtureinfo", None)
-    definitions = info.name2fixturedefs.get("moeperf_server_spec", ()) if info is not None else ()
-    return backend_of(item), definitions[-1].baseid if definitions else ""
+    definitions: Sequence[Any] = info.name2fixturedefs.get(fixture, ()) if info is not None else ()
+    return definitions
 
 
-def in_launch_order(items: list[pytest.Item]) -> None:
+def group_key(item: pytest.Item, settings: Settings) -> GroupKey:
+    """Tests that see the same fixtures and backend get the same server and the same settings."""
+    chain = (definitions_of(item, name) for name in ("moeperf_server_spec", "moeperf_config"))
+    spec, config = (definitions[-1].baseid if definitions else "" for definitions in chain)
+    return backend_of(item, settings), spec, config
+
+
+def in_launch_order(items: list[pytest.Item], settings: Settings) -> None:
     """Sort in place so that each launch serves all its cells before the next starts; other tests keep their places
     before them."""
     order: dict[GroupKey, int] = {}
     for item in items:
-        if is_perf(item):
-            order.setdefault(group_key(item), len(order) + 1)
-    items.sort(key=lambda item: order[group_key(item)] if is_perf(item) else 0)
+        if uses_moeperf(item):
+            order.setdefault(group_key(item, settings), len(order) + 1)
+    items.sort(key=lambda item: order[group_key(item, settings)] if uses_moeperf(item) else 0)

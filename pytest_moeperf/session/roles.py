@@ -9,16 +9,21 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from pytest_moeperf.errors import MoeperfError, UsageProblem
-from pytest_moeperf.markers.described import PERF, is_perf
-from pytest_moeperf.session.planning import in_launch_order, plan_tests
-from pytest_moeperf.session.stash import MEASURING, OUTCOMES, SETTINGS, TELLING
+from pytest_moeperf.markers.described import PERF, is_perf, uses_moeperf
+from pytest_moeperf.model.verdict import Outcome
+from pytest_moeperf.session.planning import in_launch_order, refuse_what_cannot_measure
+from pytest_moeperf.session.stash import JUDGED, MEASURING, PASSED, SETTINGS, TELLING
 
 if TYPE_CHECKING:
     from pytest_moeperf.session.measuring import MeasuringSession
     from pytest_moeperf.session.telling import Telling
 
 REPORT_FIELD = "moeperf_outcomes"
-"""Attribute of a call's report; JSON-plain, so that xdist carries it to the controller."""
+"""Attribute of a teardown's report, when all is settled; JSON-plain, so that xdist carries it to the controller."""
+NO_VERDICT = (
+    "no verdict was asked for: the test ended before it called moeperf.measure(), so nothing was shown\n"
+    "  next: call moeperf.measure(); or pytest.skip(REASON) where there is nothing to measure"
+)
 
 
 def is_worker(config: pytest.Config) -> bool:
@@ -63,11 +68,13 @@ class MeasuringRole:
 
     @pytest.hookimpl(trylast=True)
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
-        in_launch_order(items)
+        in_launch_order(items, self._measuring.settings)
 
     def pytest_collection_finish(self, session: pytest.Session) -> None:
+        if session.config.option.collectonly:
+            return
         try:
-            self._measuring.take(plan_tests(session.items, self._measuring.settings))
+            self._measuring.plan(session.items)
         except UsageProblem as problem:
             if not is_worker(session.config):
                 raise pytest.UsageError(str(problem)) from None
@@ -76,8 +83,22 @@ class MeasuringRole:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_setup(self, item: pytest.Item) -> None:
-        if self._problem and is_perf(item):
+        if self._problem and uses_moeperf(item):
             pytest.fail(self._problem, pytrace=False)
+        try:
+            refuse_what_cannot_measure(item)
+        except UsageProblem as problem:
+            pytest.fail(str(problem), pytrace=False)
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_call(self, item: pytest.Item) -> Generator[None, object, object]:
+        """A perf test that asks for no verdict must not look like one that got a good one."""
+        result = yield
+        # What a TestCase's method raised, a skip too, is kept there.
+        ended_otherwise = getattr(item, "_excinfo", None)
+        if (is_perf(item) or uses_moeperf(item)) and not item.stash.get(JUDGED, []) and not ended_otherwise:
+            pytest.fail(NO_VERDICT, pytrace=False)
+        return result
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtestloop(self, session: pytest.Session) -> bool | None:
@@ -94,21 +115,29 @@ class MeasuringRole:
                 reporter.write_line(line)
         return True
 
-    @pytest.hookimpl(wrapper=True)
+    # The outermost one, to see what pytest's own make of an expected failure.
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_runtest_makereport(
         self, item: pytest.Item, call: pytest.CallInfo[None]
     ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+        outcomes: tuple[Outcome, ...] = ()
+        problem = ""
+        if call.when == "teardown" and item.stash.get(JUDGED, []):
+            passed = item.stash.get(PASSED, False) and call.excinfo is None
+            outcomes, problem = self._measuring.settle(item, test_passed=passed)
         report = yield
-        outcomes = item.stash.get(OUTCOMES, [])
-        if call.when == "call" and outcomes:
-            from pytest_moeperf.model.codec import to_plain
-
-            setattr(report, REPORT_FIELD, to_plain(tuple(outcomes)))
+        if call.when == "call":
+            item.stash[PASSED] = report.passed
             crash = getattr(report.longrepr, "reprcrash", None)
             if crash is not None:
                 # pytest's one-line summary is short: it starts with the verdict, not with the name of a class.
                 crash.message = crash.message.removeprefix("PerfFailure: ")
-            outcomes.clear()  # a plugin may run the test again
+        if outcomes:
+            from pytest_moeperf.model.codec import to_plain
+
+            setattr(report, REPORT_FIELD, to_plain(outcomes))
+        if problem and report.passed:
+            report.outcome, report.longrepr = "failed", problem
         return report
 
     @pytest.hookimpl(tryfirst=True)
@@ -125,16 +154,22 @@ class TellingRole:
     def pytest_report_header(self) -> list[str]:
         return self._telling.header()
 
+    @pytest.hookimpl(trylast=True)
+    def pytest_sessionstart(self) -> None:
+        self._telling.warn_of_an_assumed_engine(quiet_only=True)
+
+    def pytest_unconfigure(self) -> None:
+        self._telling.warn_of_an_assumed_engine()
+
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         plain: list[Any] = getattr(report, REPORT_FIELD, [])
         if plain:
             from pytest_moeperf.model.codec import from_plain
-            from pytest_moeperf.model.verdict import Outcome
 
             for outcome in from_plain(tuple[Outcome, ...], plain):
                 self._telling.add(outcome, report)
         elif PERF in report.keywords and not report.passed:
-            self._telling.add_unjudged()
+            self._telling.add_unjudged(report)
 
     @pytest.hookimpl(trylast=True)
     def pytest_sessionfinish(self, session: pytest.Session, exitstatus: int) -> None:

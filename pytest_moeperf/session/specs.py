@@ -10,6 +10,7 @@ import pytest
 from pytest_moeperf.errors import UsageProblem
 from pytest_moeperf.model.settings import ServerSettings, Settings
 from pytest_moeperf.model.spec import ServerSpec, Stated
+from pytest_moeperf.session.hooks import asked
 
 
 def server_spec(settings: Settings, backend: str, server: ServerSettings | None = None) -> ServerSpec:
@@ -77,12 +78,13 @@ def launched_reference(config: pytest.Config, settings: Settings, candidate: Ser
 
 
 def _through_hook(config: pytest.Config, settings: Settings, spec: ServerSpec) -> ServerSpec:
-    changed: object = config.hook.pytest_moeperf_server_spec(spec=spec, settings=settings)
+    where = f"hook pytest_moeperf_server_spec, backend {spec.backend}"
+    changed: object = asked(where, lambda: config.hook.pytest_moeperf_server_spec(spec=spec, settings=settings))
     if changed is None:
         return spec
     if not isinstance(changed, ServerSpec):
         raise UsageProblem(
-            where=f"hook pytest_moeperf_server_spec, backend {spec.backend}",
+            where=where,
             problem=f"returned {changed!r}",
             allowed="a ServerSpec, or None to leave it as it is",
             next_step="return dataclasses.replace(spec, ...)",

@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 
+from pytest_moeperf.baselines.files import FileStore
 from pytest_moeperf.model.baseline import Baseline
 from pytest_moeperf.model.settings import Settings
-from pytest_moeperf.session.stored import readable_entries
 from pytest_moeperf.stats.sweep import sweep_oddities
 
 FEWEST = 3
@@ -19,7 +19,7 @@ def stored_sweep_notes(settings: Settings) -> tuple[str, ...]:
     held_against = {settings.reference or backend for backend in settings.backends}
     stored = [
         entry.baseline
-        for entry in readable_entries(settings)
+        for entry in FileStore(settings.baselines).all()
         if entry.baseline.engine == settings.engine and entry.baseline.cell.backend in held_against
     ]
     return sweep_notes(stored)

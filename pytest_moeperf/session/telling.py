@@ -22,9 +22,14 @@ from pytest_moeperf.reporting.view import Heading, View, build_view
 from pytest_moeperf.session.command import command_of
 from pytest_moeperf.session.held_against import held_against
 from pytest_moeperf.session.journal import JOURNAL_FOLDER, told_kept
+from pytest_moeperf.session.judging import NOT_RECORDED
 from pytest_moeperf.session.last_report import keep_as_last, report_folder
 from pytest_moeperf.session.unused import runs_all_collected, unused_baselines
 
+ASSUMED = (
+    "moeperf: SIMULATED: nothing names an engine, so no real server is measured: these figures are those of the "
+    'built-in simulation. For a real one: engine = "sglang" in a moeperf.toml beside the tests'
+)
 MAX_WIDTH = 120
 """Wider, a table is hard to read across."""
 
@@ -39,7 +44,7 @@ class Telling:
         self._started_s = time.monotonic()
         self._started_at = datetime.now(UTC).isoformat(timespec="seconds")
         self._kept_before = self._kept()
-        self._unjudged = 0
+        self._unjudged: set[str] = set()
         self._problems: list[str] = []
         self._remarks: list[str] = []
         self._notes = tuple(notes)
@@ -54,7 +59,17 @@ class Telling:
         source = settings.config_file or "no configuration file"
         first = f"moeperf: engine {settings.engine}, {', '.join(settings.backends)}, {held} ({source})"
         unread = [note for note in self._notes if UNREAD in note]
-        return [first, *(f"moeperf: {line}" for line in (*told_unknown(os.environ), *unread))]
+        assumed = [ASSUMED] if settings.engine_is_assumed else []
+        set_here = [name for name, value in os.environ.items() if value]
+        return [*assumed, first, *(f"moeperf: {line}" for line in (*told_unknown(set_here), *unread))]
+
+    def warn_of_an_assumed_engine(self, *, quiet_only: bool = False) -> None:
+        """As the last line, and with ``-q``, which hides the header, as the first."""
+        reporter: pytest.TerminalReporter | None = self._config.pluginmanager.get_plugin("terminalreporter")
+        if reporter is None or not self._settings.engine_is_assumed or self._config.option.collectonly:
+            return
+        if not quiet_only or reporter.verbosity < 0:
+            reporter.write_line(ASSUMED, red=True, bold=True)
 
     def _beside(self) -> str:
         """What is launched beside the candidates: nothing where they are recorded, or run already."""
@@ -64,14 +79,22 @@ class Telling:
 
     def add(self, outcome: Outcome, report: pytest.TestReport) -> None:
         self._outcomes.append(outcome)
+        self._unjudged.discard(report.nodeid)
+        if outcome.refused == NOT_RECORDED:
+            # Its test has said why it failed, and knew nothing of this.
+            self._remarks.append(f"moeperf: {outcome.node_id}: not recorded: {NOT_RECORDED}")
         path, line, _ = report.location
         if line is not None:
             self._locations[outcome.node_id] = path, line + 1
-        self._config.hook.pytest_moeperf_outcome(outcome=outcome, config=self._config)
+        try:
+            self._config.hook.pytest_moeperf_outcome(outcome=outcome, config=self._config)
+        except (Exception, pytest.fail.Exception) as error:  # noqa: BLE001 - it is the suite's own code
+            said = f"{type(error).__name__} for {outcome.node_id}: {error}"
+            self._problems.append(f"hook pytest_moeperf_outcome raised {said}; the verdicts stand")
 
-    def add_unjudged(self) -> None:
-        """A perf test that was skipped, or failed without a verdict."""
-        self._unjudged += 1
+    def add_unjudged(self, report: pytest.TestReport) -> None:
+        """A perf test that was skipped, or failed; its verdict comes with its teardown, if there is one."""
+        self._unjudged.add(report.nodeid)
 
     def exit_status(self, exit_status: int, *, collect_only: bool) -> int:
         """Nothing is ever green by omission: a perf session that measured no cell fails."""
@@ -81,7 +104,7 @@ class Telling:
         self._tell_interrupted()
         if self._outcomes:
             self._write_reports()
-        elif exit_status != pytest.ExitCode.INTERRUPTED:
+        elif exit_status not in (pytest.ExitCode.INTERRUPTED, pytest.ExitCode.USAGE_ERROR):
             self._problems.append("no cell was measured, so nothing was shown: this is a failure")
         return int(pytest.ExitCode.TESTS_FAILED) if self._problems and not exit_status else exit_status
 

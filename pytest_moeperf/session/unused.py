@@ -11,7 +11,7 @@ from pytest_moeperf.errors import BaselineError
 from pytest_moeperf.markers.described import PERF
 from pytest_moeperf.model.settings import Settings
 from pytest_moeperf.model.verdict import Outcome
-from pytest_moeperf.session.last_report import shown_path
+from pytest_moeperf.session.command import shown_path
 
 
 def runs_all_collected(config: pytest.Config) -> bool:

@@ -152,8 +152,12 @@ def test_a_perf_test_that_could_not_measure(suite: SimulatedSuite, own_runtime_f
     (suite.pytester.path / "test_serving.py").write_text(
         "import pytest\n\n@pytest.mark.perf(concurrency=1)\ndef test_decode():\n    pass\n"
     )
-    assert refused(suite, own_runtime_folder) == (
-        "ERROR: test_serving.py::test_decode: is marked 'perf' but does not use the 'moeperf' fixture, so it would measure"
+    result = suite.run("-q")
+    assert result.code == 1
+    assert not (own_runtime_folder / "launches").exists()
+    assert result.section("_ ERROR at setup of test_decode _", "short test summary").startswith(
+        "________________________ ERROR at setup of test_decode _________________________\n"
+        "test_serving.py::test_decode: is marked 'perf' but does not use the 'moeperf' fixture, so it would measure"
         " nothing\n"
         "  next: add the argument 'moeperf' and call moeperf.measure(), or drop the marker"
     )

@@ -154,7 +154,8 @@ def test_a_perf_session_that_measured_nothing_fails(pytester: pytest.Pytester) -
     )
     result = suite.run("-q")
     assert result.code == 1
-    assert "1 passed" in result.text
+    assert "1 failed" in result.text
+    assert "no verdict was asked for: the test ended before it called moeperf.measure()" in result.text
     assert "moeperf: no cell was measured, so nothing was shown: this is a failure" in result.text
 
 

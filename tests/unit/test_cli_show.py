@@ -275,6 +275,16 @@ def test_a_broken_file_is_named_and_nothing_else_shown() -> None:
     assert moeperf("show", "away.json").err == "moeperf show: away.json: can't be read: No such file or directory\n"
 
 
+def test_a_stray_file_costs_a_warning() -> None:
+    record(HERE, cell(), days=[1])
+    (Path(HERE) / "notes.json").write_text("{}")
+    for arguments in (("show",), ("show", "triton/c10")):
+        ran = moeperf(*arguments)
+        assert ran.code == 0
+        assert "c=10 512/128" in ran.out
+        assert ran.err.startswith(f"left out: {HERE}/notes.json: ")
+
+
 def test_json_has_the_whole_baseline_and_what_is_computed() -> None:
     path = record(HERE, cell(), days=[1, 2])
     (found,) = json.loads(moeperf("show", "--json").out)

@@ -136,7 +136,24 @@ class ServerArgs:
 
 
 def test_a_good_spec_passes(python: str, model: str) -> None:
-    SglangEngine().check(spec(python=python, model=model, args=("--disable-radix-cache", "--tp-size=2")))
+    SglangEngine().check(spec(python=python, model=model, args=("--disable-radix-cache",)))
+
+
+@pytest.mark.parametrize(
+    ("flag", "key"),
+    [
+        ("--port=31000", "none: each launch gets a free port"),
+        ("--host", "none: each launch gets a free port"),
+        ("--tp=2", "tensor_parallel = N"),
+        ("--model-path=x", 'model = "..."'),
+        ("--nnodes=2", "nnodes, launcher, hosts"),
+    ],
+)
+def test_a_flag_that_the_launcher_sets_names_the_key(python: str, model: str, flag: str, key: str) -> None:
+    text = refusal(spec(python=python, model=model, args=("--disable-radix-cache", flag)))
+    name = flag.partition("=")[0]
+    assert f"args: triton: {name} is set by the launcher, and this one would take its place\n  allowed: {key}" in text
+    assert text.endswith(f"next: take {flag} out of the arguments; nothing was started")
 
 
 def test_an_unknown_backend_without_a_table(python: str, model: str) -> None:
@@ -168,7 +185,7 @@ def test_a_missing_model(python: str, tmp_path: Path) -> None:
 def test_a_missing_interpreter(model: str) -> None:
     assert refusal(spec(python="/no/python", model=model)) == (
         "[tool.moeperf.server] python: '/no/python' is not a file\n"
-        "  allowed: the path of the Python interpreter that has sglang installed"
+        "  allowed: the path of the Python interpreter that has the engine installed"
     )
 
 

@@ -25,6 +25,7 @@ from pytest_moeperf.model.baseline import Baseline
 from pytest_moeperf.model.settings import Settings
 from pytest_moeperf.model.workload import Workload
 from pytest_moeperf.options import resolve
+from pytest_moeperf.options.files import find_file
 from pytest_moeperf.session.specs import reference_spec, server_spec
 from pytest_moeperf.session.sweeps import sweep_notes
 
@@ -40,7 +41,7 @@ def stored(backend: str) -> dict[int, Baseline]:
 
 
 def settings(**given: Any) -> Settings:
-    file, table = resolve.find_file(EXAMPLE, EXAMPLE)
+    file, table = find_file(EXAMPLE, EXAMPLE)
     namespace = {f"moeperf_{name}": value for name, value in given.items()}
     return resolve.resolve(
         resolve.Given(file=file, table=table, environ={}, namespace=namespace), root=EXAMPLE, active=True

@@ -15,7 +15,8 @@ from types import ModuleType
 import pytest
 
 from pytest_moeperf.options.declared import ALIASES, OPTIONS
-from pytest_moeperf.options.resolve import Given, find_file, resolve
+from pytest_moeperf.options.files import find_file
+from pytest_moeperf.options.resolve import Given, resolve
 from pytest_moeperf.session.specs import reference_spec, server_spec
 
 SCRIPT = Path(__file__).resolve().parents[2] / "examples" / "h200" / "campaign.py"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,8 @@ import pytest
 from pytest_moeperf.errors import UsageProblem
 from pytest_moeperf.model.settings import Settings
 from pytest_moeperf.options.declared import OPTIONS
-from pytest_moeperf.options.resolve import Given, find_file, resolve, start_folder
+from pytest_moeperf.options.files import files_below, find_file, start_folders
+from pytest_moeperf.options.resolve import Given, resolve
 from pytest_moeperf.options.variables import told_unknown
 from pytest_moeperf.servers.proctree import GUARDIAN_VARIABLE, LAUNCH_VARIABLE
 from pytest_moeperf.servers.runtime import LOCKS_VARIABLE, RUNTIME_VARIABLE
@@ -63,6 +65,7 @@ def test_command_line_beats_environment_beats_file() -> None:
 def test_a_backend_table_adds_to_the_table_of_every_backend() -> None:
     resolved = settings(
         {
+            "engine": "sglang",
             "server": {"python": "/opt/python", "args": ["--a"], "env": {"X": "1"}, "start_timeout": "60min"},
             "backends": {"cutedsl": {"args": ["--b"], "env": {"Y": "2"}}},
         }
@@ -205,7 +208,7 @@ def test_a_bad_file_names_the_key_the_value_and_what_is_allowed(table: dict[str,
 def test_every_option_has_a_variable_of_its_own() -> None:
     assert len({option.env for option in OPTIONS}) == len(OPTIONS)
     environ = {"MOEPERF_MODEL": "other-moe", "MOEPERF_TENSOR_PARALLEL": "2", "MOEPERF_REGRESSION": "4%"}
-    resolved = settings({"model": "moe", "tensor_parallel": 8}, environ=environ)
+    resolved = settings({"engine": "sglang", "model": "moe", "tensor_parallel": 8}, environ=environ)
     assert (resolved.model, resolved.tensor_parallel, resolved.gate.regression) == ("other-moe", 2, 0.04)
     assert resolved.provenance["model"] == "environment MOEPERF_MODEL"
 
@@ -281,9 +284,54 @@ def test_a_file_that_is_not_toml_says_where(tmp_path: Path) -> None:
     )
 
 
-def test_the_start_folder_is_what_the_arguments_have_in_common(tmp_path: Path) -> None:
+def test_a_file_that_is_not_utf_8_says_where(tmp_path: Path) -> None:
+    (tmp_path / "moeperf.toml").write_bytes('model = "caf\xe9"\n'.encode("latin-1"))
+    with pytest.raises(UsageProblem) as caught:
+        find_file(tmp_path, tmp_path)
+    assert str(caught.value) == (
+        f"{tmp_path}/moeperf.toml: is not UTF-8 text (byte 12)\n  next: save it as UTF-8; nothing was started"
+    )
+
+
+def test_the_configuration_may_lie_above_pytests_root(tmp_path: Path) -> None:
+    tests = tmp_path / "project" / "tests"
+    tests.mkdir(parents=True)
+    (tmp_path / "moeperf.toml").write_text('engine = "sglang"\n')
+    assert find_file(tests, tests.parent) == (tmp_path / "moeperf.toml", {"engine": "sglang"})
+    if os.geteuid() == 0:
+        os.chown(tmp_path / "moeperf.toml", 12345, -1)
+        assert find_file(tests, tests.parent) == (None, {}), "another user's"
+        os.chown(tests.parent, 12345, -1)
+        assert find_file(tests, tests.parent)[0] is not None, "the project's owner's"
+
+
+def test_configurations_below_are_found_where_tests_are_looked_for(tmp_path: Path) -> None:
+    for name in ("a", "a/nested", "b/c", "node_modules/x", ".hidden", "venv"):
+        (tmp_path / name).mkdir(parents=True)
+        (tmp_path / name / "moeperf.toml").touch()
+    (tmp_path / "venv" / "pyvenv.cfg").touch()
+    (tmp_path / "b" / "pyproject.toml").write_text("[tool.ruff]\n")
+    own = tmp_path / "venv" / "moeperf.toml"
+    own.unlink()
+    found = files_below([tmp_path], ignored=["node_modules", ".*"])
+    assert found == [tmp_path / "a" / "moeperf.toml", tmp_path / "b" / "c" / "moeperf.toml"]
+
+
+def test_the_start_folders_are_those_of_the_arguments(tmp_path: Path) -> None:
     for name in ("a/x", "a/y"):
         (tmp_path / name).mkdir(parents=True)
     (tmp_path / "a/x/test_x.py").touch()
-    assert start_folder(["a/x/test_x.py::test_y", "a/y"], tmp_path) == tmp_path / "a"
-    assert start_folder(["missing"], tmp_path) == tmp_path
+    assert start_folders(["a/x/test_x.py::test_y", "a/y"], tmp_path) == [tmp_path / "a/x", tmp_path / "a/y"]
+    assert start_folders(["missing"], tmp_path) == [tmp_path]
+
+
+def test_an_empty_variable_is_unset() -> None:
+    assert settings(environ={"MOEPERF_ENGINE": "", "MOEPERF_BUDGET": ""}).engine_is_assumed
+
+
+@pytest.mark.parametrize("table", [{"model": "/models/glm"}, {"tensor_parallel": 8}, {"server": {"python": "/x"}}])
+def test_the_simulated_engine_is_not_assumed_for_a_real_servers_settings(table: dict[str, Any]) -> None:
+    text = refusal(table)
+    assert text.startswith("[tool.moeperf] engine: ")
+    assert "is set, but no engine: the simulated one would be measured" in text
+    assert settings({**table, "engine": "simulated"}).engine == "simulated"

@@ -84,6 +84,24 @@ def test_what_can_not_be_compared_is_said_where_it_matters(
     assert [event.text for event in events] == [*([note] if told else []), "launched"]
 
 
+def test_a_reference_of_which_nothing_is_stored_is_said_before_the_launch() -> None:
+    events: list[CampaignEvent] = []
+    nothing = SimpleNamespace(can_launch_reference=False, foreseen=lambda _: BaselineMatch(baseline=None))
+    group = Group(
+        spec=SPEC,
+        plans=(PLAN,),
+        bench=cast(ServerBench, nothing),
+        settings=Settings(reference="cutlass"),
+        on_event=events.append,
+        journal=cast(Any, None),
+    )
+    with pytest.raises(AttributeError):  # there is no journal: it would be measured now
+        group.run_campaign()
+    assert [event.text for event in events] == [
+        "triton c=10 512/128: nothing is stored of its reference cutlass, which can't be launched here"
+    ]
+
+
 def test_a_plan_says_what_each_cell_has() -> None:
     lines = plan_lines([(SPEC, (PLAN,), bench(OTHER_MACHINE))], Settings())
     assert lines[1:4] == [

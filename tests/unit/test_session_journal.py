@@ -31,26 +31,35 @@ def test_interrupted_runs_are_there_for_the_next_one(journal: Journal, tmp_path:
 
 
 def test_decided_runs_are_not_kept(journal: Journal) -> None:
-    journal.finish(undecided=False)
+    journal.finish()
     assert journal.runs() == ()
     assert list(journal.path.parent.glob("compare-triton.*")) == [journal.path.with_suffix(".lock")]
 
 
 def test_undecided_runs_are_kept_until_a_new_start(journal: Journal) -> None:
-    journal.finish(undecided=True)
+    journal.finish(undecided={FIRST.cell})
     assert journal.runs() == (FIRST, SECOND)
     assert not journal.path.exists(), "they would be told as those of an interrupted invocation"
     journal.start()
     assert journal.runs() == ()
 
 
+def test_runs_of_judged_cells_are_gone_when_others_are_undecided(journal: Journal) -> None:
+    cell = replace(FIRST.cell, backend="other")
+    other = replace(FIRST, id="other", cell=cell)
+    journal.add(other)
+    journal.finish(undecided={cell})
+    assert journal.runs() == (other,)
+    assert not journal.path.exists()
+
+
 def test_going_on_from_undecided_runs_keeps_them(journal: Journal) -> None:
-    journal.finish(undecided=True)
+    journal.finish(undecided={FIRST.cell})
     journal.start(journal.runs())
     third = replace(FIRST, id="third")
     journal.add(third)
     assert journal.runs() == (FIRST, SECOND, third)
-    journal.finish(undecided=False)
+    journal.finish()
     assert journal.runs() == ()
 
 

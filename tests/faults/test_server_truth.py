@@ -47,4 +47,4 @@ def test_a_cell_that_says_so_and_one_below_the_cap_are_recorded(capped: tuple[Wo
     world, finished = capped
     assert finished.code == 1
     names = {Path(entry.path).name.partition("@")[0] for entry in world.baselines()}
-    assert names == {"c6-in16-out16-queueing", "c2-in16-out16"}
+    assert names == {"c6-in16-out16-queueing", "c2-in16-out16-n16"}

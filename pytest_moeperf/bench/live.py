@@ -224,6 +224,7 @@ class LiveServer:
                 metrics,
                 cell.workload,
                 reuse=_reuse(prompts, info),
+                repeats_answers=(info or {}).get("incremental_streaming_output") is False,
                 min_window_s=self.rules.min_window_s,
             ),
             server_readable(answer, needed=self._speaks_sglang),

@@ -89,6 +89,37 @@ class _GeneratedWithOutput(_Generated):
 _decode_generated = msgspec.json.Decoder(_Generated).decode
 _decode_generated_with_output = msgspec.json.Decoder(_GeneratedWithOutput).decode
 
+_LONG_BYTES = 1024
+_BEFORE_TAIL = (b'{"text":', b'{"output_ids":')
+_META_INFO = b'"meta_info":'
+
+
+def _decode_counts(payload: bytes) -> _Generated:
+    """The whole answer so far stands before ``meta_info`` unless the server was told otherwise: decoded each time, a
+    long one would cost its length squared. So of a long event only what begins at the last ``meta_info`` is decoded,
+    and the answer, which nobody reads here, is not even looked at.
+
+    Whatever JSON that is, it says what decoding all of it would say. In a text a quotation mark has a backslash before
+    it, so those bytes are a name; and the rest is one whole object only if the name is the event's own: after one of
+    something inside of it a bracket is left over, and all is decoded, as it is where an error may stand before.
+    """
+    if len(payload) >= _LONG_BYTES and payload.startswith(_BEFORE_TAIL):
+        at = payload.rfind(_META_INFO)
+        # No name stands among numbers, so that only what is before the ids has to be searched.
+        if (
+            at > 0
+            and payload[at - 1] != _BACKSLASH
+            and payload.rfind(b'"error"', 0, payload.rfind(b'"', 0, at) + 1) < 0
+        ):
+            try:
+                return _decode_generated(b"{" + payload[at:])
+            except (msgspec.DecodeError, UnicodeDecodeError):
+                pass
+    return _decode_generated(payload)
+
+
+_BACKSLASH = ord("\\")
+
 T = TypeVar("T")
 
 
@@ -128,7 +159,7 @@ class SglangStream:
         self._text = ""
 
     def feed(self, payload: bytes) -> int:
-        event = _decode(_decode_generated_with_output if self._keep_output else _decode_generated, payload)
+        event = _decode(_decode_generated_with_output if self._keep_output else _decode_counts, payload)
         if event.error is not None:
             raise InBandError(_error_text(event.error))
         meta = event.meta_info
@@ -154,8 +185,10 @@ class SglangStream:
     def feed_ordinary(self, payloads: Sequence[bytes]) -> list[int] | None:
         if self._keep_output:
             return None
+        # Answers only grow.
+        decode = _decode_counts if len(payloads[-1]) >= _LONG_BYTES else _decode_generated
         try:
-            metas = [event.meta_info for event in map(_decode_generated, payloads) if event.error is None]
+            metas = [event.meta_info for event in map(decode, payloads) if event.error is None]
             counts = [meta.completion_tokens for meta in metas if meta.finish_reason is None]  # type: ignore[union-attr]
             news = [later - earlier for earlier, later in itertools.pairwise([self.completion_tokens or 0, *counts])]  # type: ignore[operator]
         except (msgspec.DecodeError, UnicodeDecodeError, AttributeError, TypeError):

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import re
-
 MAX_EVENT_BYTES = 8 * 1024 * 1024
 """SGLang repeats the whole output in each event: about 1 MB at 100k tokens. Beyond 8 MiB something is wrong."""
 
-_LINE_END = re.compile(rb"\r\n|\n|\r")
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
 
@@ -66,11 +63,18 @@ class SseParser:
         payloads: list[bytes] = []
         buffer = self._buffer
         start = 0
-        for match in _LINE_END.finditer(buffer, self._scanned):
-            if match[0] == b"\r" and match.end() == len(buffer) and not final:
+        # Two searches for one byte each, as fast as a copy; a pattern would look at each of the 20 kB of an event.
+        lf, cr = buffer.find(b"\n", self._scanned), buffer.find(b"\r", self._scanned)
+        while lf >= 0 or cr >= 0:
+            end = lf if cr < 0 or 0 <= lf < cr else cr
+            if end == cr and end + 1 == len(buffer) and not final:
                 break  # perhaps the first half of CRLF
-            self._line(bytes(buffer[start : match.start()]), payloads)
-            start = match.end()
+            self._line(bytes(buffer[start:end]), payloads)
+            start = end + 1 + (end == cr and lf == cr + 1)
+            if 0 <= lf < start:
+                lf = buffer.find(b"\n", start)
+            if 0 <= cr < start:
+                cr = buffer.find(b"\r", start)
         del buffer[:start]
         # A trailing CR has to be looked at again together with what follows it.
         self._scanned = len(buffer) - buffer.endswith(b"\r")

@@ -33,6 +33,10 @@ _LATE_CLAIM = 3
 """Times the largest of the earlier events."""
 _LATE_CLAIM_SHARE = 0.05
 """Of the answer: a server that catches up after a hiccup sends a few tokens together too."""
+_REPEATS_ANSWERS = (
+    "; each event repeats the whole answer so far: start the server with --incremental-streaming-output, "
+    "and an event holds only what is new"
+)
 MAX_SCHEDULE_LAG_SHARE = 0.5
 """Of the mean time between two sends, for the p99 of the lag; but 10 ms are always allowed."""
 
@@ -43,12 +47,14 @@ def client_checks(
     workload: Workload,
     *,
     reuse: Reuse | None = None,
+    repeats_answers: bool = False,
     min_window_s: float = MIN_WINDOW_S,
     min_steps: int = MIN_STEPS,
 ) -> tuple[Check, ...]:
     """Every check that the client alone can make, ``window_check`` and ``compile_stall_check`` included.
 
     :param reuse: what its prompts have in common; None: the declared prefix, and nothing else.
+    :param repeats_answers: each event holds the whole answer so far, and the server has a flag that ends it.
     """
     reuse = reuse or Reuse(most_tokens=workload.shared_prefix_len * len(result.records), page_size=1)
     bottleneck = _client_not_bottleneck(result, metrics)
@@ -59,6 +65,8 @@ def client_checks(
     if bottleneck.status == "fail":
         # A client that came late may have cut the window short; a run in time will tell.
         window = replace(window, repeatable=True)
+        if repeats_answers:
+            bottleneck = replace(bottleneck, message=f"{bottleneck.message}{_REPEATS_ANSWERS}")
     if "throughput" in metrics.undefined:
         # No time of this run means anything; one whose clock is left alone will tell.
         window, concurrency, stall = (

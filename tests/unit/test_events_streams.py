@@ -330,6 +330,69 @@ _EVENTS = st.one_of(
 )
 
 
+_JSON = st.recursive(
+    st.none() | st.integers(0, 9) | st.sampled_from(["a", '"meta_info":', 'x"error"', "\\", '\\"', "{[", "\ud83d"]),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(st.sampled_from(["meta_info", "error", '"meta_info', "text", "k"]), inner, max_size=3)
+    ),
+    max_leaves=6,
+)
+_META = st.fixed_dictionaries(
+    {"completion_tokens": st.integers(-1, 3)},
+    optional={
+        "prompt_tokens": st.integers(0, 3) | st.none(),
+        "finish_reason": st.sampled_from([None, {"type": "length"}, {"type": "abort"}]),
+        "meta_info": _JSON,
+        "more": _JSON,
+    },
+)
+_MEMBERS = st.tuples(st.sampled_from(["text", "output_ids", "error", '"meta_info', "index"]), _JSON)
+
+
+@given(
+    st.sampled_from(["text", "output_ids"]),
+    st.lists(_MEMBERS | st.tuples(st.just("meta_info"), _META | st.none()), max_size=4),
+    st.sampled_from([(",", ":"), (", ", ": ")]),
+    st.booleans(),
+)
+def test_the_tail_of_a_long_event_says_what_the_whole_says(
+    first: str, members: list[tuple[str, Any]], separators: tuple[str, str], ascii_only: bool
+) -> None:
+    """Names that come twice included: the last one counts."""
+    long = 'x"meta_info":{"error":1}' * 60
+    written = [
+        json.dumps({name: value}, separators=separators)[1:-1]
+        for name, value in [(first, long if first == "text" else list(range(600))), *members]
+    ]
+    payload = ("{" + separators[0].join(written) + "}").encode()
+    if not ascii_only:
+        payload = payload.replace(b"\\ud83d", "\u00e4\U0001f600".encode())
+    assert len(payload) > 1024
+    assert _read(payload) == _read(b" " + payload)  # no event of SGLang begins so, and all of it is decoded
+
+
+def _read(payload: bytes) -> tuple[object, ...]:
+    stream = token_stream("sglang", keep_output=False)
+    in_the_short_way = token_stream("sglang", keep_output=False).feed_ordinary([payload])
+    try:
+        new: object = stream.feed(payload)
+    except InBandError as error:
+        new = f"in band: {error}"
+    except PayloadProblem:
+        new = "no event"
+    assert in_the_short_way in (None, [new])
+    return (new, stream.completion_tokens, stream.prompt_tokens, stream.finish_reason)
+
+
+def test_of_a_long_event_only_the_tail_is_decoded() -> None:
+    """What stands in the answer is not even looked at: no other way to be as fast for long answers."""
+    payload = b'{"text":"%s","output_ids":[1,2],"meta_info":{"completion_tokens":7}}' % (b"\x01" * 2000)
+    assert token_stream("sglang", keep_output=False).feed(payload) == 7
+    with pytest.raises(PayloadProblem):
+        token_stream("sglang", keep_output=True).feed(payload)
+
+
 def test_what_ordinary_events_say_of_the_prompt_is_kept() -> None:
     """The last event may say nothing of it."""
     meta = b'data: {"meta_info":{"completion_tokens":%d%s}}\n\n'

@@ -145,6 +145,16 @@ def test_a_client_that_is_the_bottleneck(client: dict[str, Any], message: str, r
     assert check.repeatable is repeatable
 
 
+def test_a_client_that_reads_each_answer_over_and_over_is_told_the_servers_flag() -> None:
+    busy = with_first(GOOD, {"worker_cpu": 0.93, "workers": 1, "events": 5})
+    assert checks(busy, repeats_answers=True)["client_not_bottleneck"].message == (
+        "a load worker used 93% of its core (at most 80%): 1 workers are too few for 5 events; each event repeats the "
+        "whole answer so far: start the server with --incremental-streaming-output, and an event holds only what is new"
+    )
+    assert "--incremental" not in checks(busy)["client_not_bottleneck"].message
+    assert failures(GOOD, repeats_answers=True) == []
+
+
 @pytest.mark.parametrize(
     "client",
     [

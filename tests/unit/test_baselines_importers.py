@@ -74,12 +74,14 @@ def test_a_real_jsonl_of_bench_serving() -> None:
         "seed": None,
         "request_rate": "none (closed loop)",
         "shared_prefix_len": 0,
+        "vocabulary": None,
     }
     assert baseline.fingerprint.server["attention_backend"] == "torch_native"
     assert baseline.fingerprint.software["engine_version"] == "0.5.14"
     assert (baseline.evidence.status, baseline.evidence.runner) == ("unknown", None)
     assert missing(result) == {
         "workload.seed": "bench_serving does not write it",
+        "workload.vocabulary": "not in the file",
         "hardware": "not in the file",
         "environment": "not in the file",
     }
@@ -146,6 +148,7 @@ def test_what_is_unknown_is_not_invented(tmp_path: Path) -> None:
     assert missing(result) == {
         "workload.num_prompts": "only that 40 requests succeeded is in the file",
         "workload.seed": "bench_serving does not write it",
+        "workload.vocabulary": "not in the file",
         "server": "server_info is not in the file",
         "software": "not in the file",
         "hardware": "not in the file",
@@ -235,8 +238,9 @@ def test_a_real_printed_table_with_its_arguments() -> None:
         "seed": 42,
         "request_rate": "none (closed loop)",
         "shared_prefix_len": 0,
+        "vocabulary": None,
     }
-    assert set(missing(result)) == {"server", "software", "hardware", "environment"}
+    assert set(missing(result)) == {"workload.vocabulary", "server", "software", "hardware", "environment"}
 
 
 CUTEDSL = """\
@@ -282,7 +286,7 @@ def test_a_grepped_sweep_keeps_its_numbers_and_says_what_grep_took_away(tmp_path
     assert two.runs[0].values["throughput"] == 19.24
     assert ten.provenance == "one run each"
     assert ten.fingerprint.workload == {
-        **dict.fromkeys(["num_prompts", "dataset", "seed", "request_rate", "shared_prefix_len"]),
+        **dict.fromkeys(["num_prompts", "dataset", "seed", "request_rate", "shared_prefix_len", "vocabulary"]),
         "concurrency": 10,
         "input_len": 512,
         "output_len": 128,

@@ -56,15 +56,16 @@ def test_a_table() -> None:
         == """\
 sweep.toml: 2 cells, in the form table-toml
   flashinfer_cutlass c=1 512/128: 1 run
-    baselines/sglang/zai-org--GLM-5-NVFP4/flashinfer_cutlass/c1-in512-out128@07d96e24.json
+    baselines/sglang/zai-org--GLM-5-NVFP4/flashinfer_cutlass/c1-in512-out128@ced23b89.json
   flashinfer_cutlass c=10 512/128: 1 run
-    baselines/sglang/zai-org--GLM-5-NVFP4/flashinfer_cutlass/c10-in512-out128@61676aeb.json
+    baselines/sglang/zai-org--GLM-5-NVFP4/flashinfer_cutlass/c10-in512-out128@2cfb5356.json
   unknown, and equal to nothing:
     workload.num_prompts: not in the file
     workload.dataset: not in the file
     workload.seed: not in the file
     workload.request_rate: not in the file
     workload.shared_prefix_len: not in the file
+    workload.vocabulary: not in the file
     server: not in the file
     software: not in the file
     hardware: not in the file

@@ -192,7 +192,7 @@ marlin (attached, m)
         moeperf("show", "marlin").out
         == """\
 marlin c=2 512/128 (attached, m)
-  baselines/attached/m/marlin/c2-in512-out128@f68e8088.json
+  baselines/attached/m/marlin/c2-in512-out128@7a31ef36.json
   stored: 1 x 1 (sessions x launches in each), 1 run, provisional: sd between
     sessions assumed, not known
   imported from: a report of October
@@ -222,6 +222,7 @@ fingerprint
     request rate: unknown
     seed of the prompts: unknown
     shared prefix (tokens): unknown
+    token ids that prompts are made of: unknown
   the server's resolved arguments
     model: m
   not known: software versions, the hardware, the machine's settings

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 
 from pytest_moeperf.baselines.importers.record import Record, refuse
 from pytest_moeperf.errors import UsageProblem
-from pytest_moeperf.fingerprint import build_fingerprint
+from pytest_moeperf.fingerprint import VOCABULARY, build_fingerprint
 from pytest_moeperf.model.baseline import Baseline, BaselineEvent, StoredRun
 from pytest_moeperf.model.run import FINGERPRINT_GROUPS, Evidence, Fingerprint, Plain
 from pytest_moeperf.model.workload import Cell, Workload
@@ -194,7 +194,8 @@ def _fingerprint(record: Record, known: Mapping[str, Plain], *, doubts: Mapping[
         environment=groups["environment"],
         model={"name": model} if model else None,
     )
-    workload = {name: built.workload.get(name) for name in Workload(concurrency=1).as_fields()}
+    # Without its field the ids would be those of a model that this product didn't read; these nobody knows.
+    workload = {name: built.workload.get(name) for name in (*Workload(concurrency=1).as_fields(), VOCABULARY)}
     return replace(built, workload=workload, server={**built.server, **groups["server"]})
 
 

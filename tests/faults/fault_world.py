@@ -75,7 +75,7 @@ class Finished:
 
     def section(self, name: str) -> str:
         """What pytest printed of one test that failed, wrapped lines joined again."""
-        pattern = rf"^_+ (?:ERROR at setup of )?{re.escape(name)} _+$\n(.*?)(?=^[_=]{{3}})"
+        pattern = rf"^_+ (?:ERROR at (?:setup|teardown) of )?{re.escape(name)} _+$\n(.*?)(?=^[_=]{{3}})"
         match = re.search(pattern, self.raw, re.MULTILINE | re.DOTALL)
         assert match is not None, f"nothing was printed of {name}:\n{self.raw}"
         return " ".join(match[1].split())

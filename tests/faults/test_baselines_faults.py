@@ -287,13 +287,15 @@ def test_a_truncated_file_is_neither_used_nor_overwritten(tmp_path: Path) -> Non
     messages = []
     for action in (
         lambda: store.find(engine="sglang", model="m", cell=FIRST.cell),
-        store.all,
         lambda: store.save(extended(FIRST, stored("r1"))),
     ):
         with pytest.raises(BaselineError) as caught:
             action()
         messages.append(str(caught.value))
     assert len(set(messages)) == 1
+    # It costs its own cell, and no other one.
+    assert store.all() == ()
+    assert [str(stray) for stray in store.strays()] == messages[:1]
     assert messages[0].startswith(f"{path}: is cut off or broken: ")
     assert messages[0].endswith(
         f"\n  next: restore it with `git checkout -- {path}` or from a backup; pytest-moeperf itself replaces files "
@@ -321,7 +323,7 @@ def test_bytes_that_are_no_text_and_folders_in_the_way_are_named(tmp_path: Path)
     path = Path(store.save(FIRST).path)
     path.write_bytes(b'{"a": "\xff"}')
     with pytest.raises(BaselineError) as caught:
-        store.all()
+        store.find(engine="sglang", model="m", cell=FIRST.cell)
     assert str(caught.value) == (
         f"{path}: is not UTF-8 text (byte 7)\n  next: restore it with `git checkout -- {path}` or from a backup"
     )

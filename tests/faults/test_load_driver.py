@@ -103,7 +103,7 @@ def test_request_bytes() -> None:
     assert head.splitlines()[0] == b"POST /generate HTTP/1.1"
     assert b"Authorization: Bearer secret" in head
     assert body.decode() == (
-        f'{{"input_ids":{str(prompts[0]).replace(" ", "")},'
+        f'{{"input_ids":{str(list(prompts[0])).replace(" ", "")},'
         '"sampling_params":{"temperature":0.0,"max_new_tokens":4,"ignore_eos":true},"stream":true}'
     )
 

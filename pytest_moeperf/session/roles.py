@@ -83,12 +83,13 @@ class MeasuringRole:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_setup(self, item: pytest.Item) -> None:
-        if self._problem and uses_moeperf(item):
-            pytest.fail(self._problem, pytrace=False)
+        said = self._problem if uses_moeperf(item) else ""
         try:
             refuse_what_cannot_measure(item)
         except UsageProblem as problem:
-            pytest.fail(str(problem), pytrace=False)
+            said = str(problem)
+        if said:
+            pytest.fail(said, pytrace=False)
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_call(self, item: pytest.Item) -> Generator[None, object, object]:

@@ -20,6 +20,8 @@ import pytest
 from pytest_moeperf.model.verdict import Verdict
 from pytest_moeperf.testing import QUICK_CONFIG, SimulatedSuite
 
+pytestmark = pytest.mark.timeout(900)  # a situation takes up to twenty launches
+
 DEADLINE_S = 240.0
 VERDICTS = {*map(str, Verdict), "recorded"}
 UNFILLED = re.compile(r"\b(DIR|TIME|BACKEND|NAME|URL|TEXT|CELL)\b|\.\.\.")

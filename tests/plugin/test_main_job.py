@@ -86,12 +86,12 @@ def test_other_conditions_are_incomparable(suite: SimulatedSuite) -> None:
     test = suite.pytester.path / "test_serving.py"
     test.write_text(test.read_text().replace("output_len=32", "output_len=32, num_prompts=10"))
     plan = suite.run("-k", "fast-1", "--perf-plan")
-    assert "  cell       c=1 16/32, 10 prompts, a baseline that can't be compared:" in plan.raw
+    assert "  cell       c=1 16/32 n=10, 10 prompts, a baseline that can't be compared:" in plan.raw
     assert "\n             number of prompts in a run: 4 in the baseline, 10 here\n" in plan.raw
     result = suite.run("-k", "fast-1")
     assert result.code == 1
     foretold = (
-        "moeperf  fast c=1 16/32: its baseline can't be compared: number of prompts in a run: 4 in the baseline, 10"
+        "moeperf  fast c=1 16/32 n=10: its baseline can't be compared: number of prompts in a run: 4 in the baseline, 10"
     )
     assert foretold in result.raw.partition("launching the candidate")[0]
     assert result.section("_ test_decode[fast-1] _", "== moeperf ==") == (

@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
-from pytest_moeperf.asking import Answer
+from pytest_moeperf.asking import LATE, Answer
 from pytest_moeperf.model.records import LoadResult
 from pytest_moeperf.model.run import Check
 from pytest_moeperf.model.workload import Workload
 from pytest_moeperf.validity.result import failed, passed, unknown
 
+BROKEN_SERVER = 500
+
 
 def server_readable(info: Answer, *, needed: bool) -> Check:
     """Its arguments and version could be read.
 
-    :param needed: it is of an engine that has ``/server_info``, so that one which is not there is a fault.
+    :param needed: it is of an engine that has ``/server_info``, so that one which is not there is a fault. One that
+        breaks or comes late is a fault of any server: what it would say may have to be equal.
     """
     name = "server_readable"
     if info.good:
         return passed(name)
-    if needed:
+    broken = info.cause == LATE or (not info.absent and (info.status or 0) >= BROKEN_SERVER)
+    if needed or broken:
         return failed(
             name,
             f"not shown: what the server runs with could not be read ({info.problem}), so nothing of it can be "

@@ -90,9 +90,7 @@ def test_other_conditions_are_incomparable(suite: SimulatedSuite) -> None:
     assert "\n             number of prompts in a run: 4 in the baseline, 10 here\n" in plan.raw
     result = suite.run("-k", "fast-1")
     assert result.code == 1
-    foretold = (
-        "moeperf  fast c=1 16/32 n=10: its baseline can't be compared: number of prompts in a run: 4 in the baseline, 10"
-    )
+    foretold = "moeperf  fast c=1 16/32 n=10: its baseline can't be compared: number of prompts in a run: 4 in the baseline, 10"
     assert foretold in result.raw.partition("launching the candidate")[0]
     assert result.section("_ test_decode[fast-1] _", "== moeperf ==") == (
         "_____________________________ test_decode[fast-1] ______________________________\n"

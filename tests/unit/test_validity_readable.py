@@ -35,6 +35,8 @@ def test_what_the_server_runs_with() -> None:
     )
     absent = Answer(path="/server_info").refused(ABSENT, "there is no such endpoint (404)")
     assert server_readable(absent, needed=False).status == "unknown"
+    broken = Answer(path="/server_info", status=500).refused("status", "status 500")
+    assert server_readable(broken, needed=False).status == "fail"
 
 
 @pytest.mark.parametrize(

@@ -181,10 +181,9 @@ class LiveServer:
         started_at = datetime.now(UTC).isoformat(timespec="milliseconds")
         if self.vitals.trouble:
             return self._run(cell, index, run_id=run_id, result=_nothing(started_at), checks=(self._process_check(),))
-        totals = self._totals()
         flushed = self.flush_cache()
         prompts = make_prompts(cell.workload, run_key=run_id, vocabulary=self.place.vocabulary)
-        before, _, answer = self._counters()
+        before, text_before, answer = self._counters()
         limits = running_limits(answer.data, direct=self.launch.engine != "attached")
         watching = Watching(
             gpus=[gpu.uuid for gpu in self.place.gpus],
@@ -209,8 +208,7 @@ class LiveServer:
             self._metrics(cell, result),
             cell.workload,
             server_ms=server_tpot_ms(
-                totals,
-                self._totals(),
+                *(None if text is None else parse_prometheus(text) for text in (text_before, metrics_text)),
                 requests=len(result.records),
                 output_len=cell.workload.output_len,
             ),
@@ -242,8 +240,16 @@ class LiveServer:
             ceiling_check(metrics.out_tps_steady or metrics.out_tps, ceiling),
         )
         return replace(
-            self._run(cell, index, run_id=run_id, result=result, checks=checks, info=info, evidence=evidence),
-            metrics=metrics,
+            self._run(
+                cell,
+                index,
+                run_id=run_id,
+                result=result,
+                checks=checks,
+                metrics=metrics,
+                info=info,
+                evidence=evidence,
+            ),
             telemetry=telemetry,
             ceiling_tok_s=ceiling.tok_s,
         )
@@ -277,10 +283,6 @@ class LiveServer:
                 raise
         return None
 
-    def _totals(self) -> dict[str, float] | None:
-        answer = self.control.get_text("/metrics")
-        return parse_prometheus(answer.text) if answer.good else None
-
     def _first_token_ms(self, cell: Cell) -> float | None:
         if cell.key not in self._one_token_ms:
             run_key = f"{self.launch.id}/{cell.workload.key}"
@@ -299,6 +301,7 @@ class LiveServer:
         run_id: str,
         result: LoadResult,
         checks: tuple[Check, ...],
+        metrics: Metrics | None = None,
         info: dict[str, Any] | None = None,
         evidence: Evidence | None = None,
     ) -> Run:
@@ -308,7 +311,7 @@ class LiveServer:
             launch=self.launch,
             index=index,
             started_at=result.started_at,
-            metrics=self._metrics(cell, result),
+            metrics=metrics or self._metrics(cell, result),
             client=result.client,
             checks=checks,
             evidence=evidence or self._evidence(info, None),

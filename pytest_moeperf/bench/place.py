@@ -16,7 +16,7 @@ from pytest_moeperf.engines.identity import Identity
 from pytest_moeperf.engines.sglang import on_cpu
 from pytest_moeperf.engines.sglang_flags import option_of
 from pytest_moeperf.environment import read_environment, read_model, read_named_files, read_source_build
-from pytest_moeperf.environment.model_files import model_folder
+from pytest_moeperf.environment.model_files import model_folder, read_json
 from pytest_moeperf.environment.vocabulary import read_vocabulary
 from pytest_moeperf.model.comparability import AMBIENT_ENV_PREFIXES
 from pytest_moeperf.model.environment import EnvironmentFacts
@@ -78,11 +78,9 @@ class Place:
     @cached_property
     def model_config(self) -> dict[str, Any] | None:
         """The model's config.json where it is a folder here; None for a hub name."""
-        path = Path(self.spec.model) / "config.json"
-        if not self.spec.model or self.served is not None or not path.is_file():
+        if not self.spec.model or self.served is not None:
             return None
-        data = json.loads(path.read_text())
-        return data if isinstance(data, dict) else None
+        return read_json(Path(self.spec.model) / "config.json")
 
     @cached_property
     def vocabulary(self) -> Vocabulary:
@@ -121,11 +119,8 @@ class Place:
     def draft_has_experts(self) -> bool | None:
         """Of a draft model that is a folder here; None: there is none, or its configuration can't be read."""
         path = option_of(self.spec.args, "--speculative-draft-model-path")
-        try:
-            config = json.loads((Path(path or "") / "config.json").read_text("utf-8")) if path else None
-        except (OSError, ValueError):
-            return None
-        if not isinstance(config, dict):
+        config = read_json(Path(path) / "config.json") if path else None
+        if config is None:
             return None
         parts = [config, *(part for part in config.values() if isinstance(part, dict))]
         return any(part.get(name) for part in parts for name in _EXPERTS)

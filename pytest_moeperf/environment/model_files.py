@@ -27,11 +27,12 @@ def model_folder(model: str, *, env: Mapping[str, str] | None = None, revision: 
     if not _HUB_NAME.fullmatch(model):
         return None
     variables = os.environ | dict(env or {})
-    home = Path(variables.get("HF_HOME") or "~/.cache/huggingface").expanduser()
-    stored = Path(variables.get("HF_HUB_CACHE") or home / "hub") / f"models--{model.replace('/', '--')}"
+    home = Path(variables.get("HF_HOME") or Path(variables.get("XDG_CACHE_HOME") or "~/.cache") / "huggingface")
+    cache = Path(variables.get("HF_HUB_CACHE") or variables.get("HUGGINGFACE_HUB_CACHE") or home / "hub").expanduser()
+    stored = cache / f"models--{model.replace('/', '--')}"
     try:
         commit = (stored / "refs" / revision).read_text("utf-8").strip()
-    except OSError:
+    except (OSError, ValueError):
         commit = revision
     snapshot = stored / "snapshots" / commit
     return snapshot if snapshot.is_dir() else None

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from pytest_moeperf.environment.model_files import model_folder, read_json
 from pytest_moeperf.model.run import Plain
 
 _QUANTIZATION_FILE = "hf_quant_config.json"
@@ -23,27 +24,14 @@ def read_model(model: str, *, env: Mapping[str, str] | None = None, revision: st
         revision: of a hub name, where the launch command gives one.
     """
     facts: dict[str, Plain] = {"name": model}
-    folder: Path | None = Path(model).expanduser()
-    if model and not (folder and folder.is_dir()):
-        commit, folder = _cached(model, revision or "main", env or {})
-        facts["revision"] = commit or revision or None
-    if folder is not None and (config := _read(folder / "config.json")) is not None:
+    folder = model_folder(model, env=env, revision=revision or "main")
+    if model and not Path(model).expanduser().is_dir():
+        # The hub's cache names a snapshot after its commit.
+        facts["revision"] = folder.name if folder is not None else revision or None
+    if folder is not None and (config := read_json(folder / "config.json")) is not None:
         facts["config_digest"] = _digest(config)
-        facts["quantization"] = _quantization(config, _read(folder / _QUANTIZATION_FILE))
+        facts["quantization"] = _quantization(config, read_json(folder / _QUANTIZATION_FILE))
     return {name: value for name, value in facts.items() if value is not None}
-
-
-def _cached(name: str, revision: str, env: Mapping[str, str]) -> tuple[str | None, Path | None]:
-    """Commit and folder of a hub name in the hub's cache, as huggingface_hub lays it out."""
-    home = Path(env.get("HF_HOME") or Path(env.get("XDG_CACHE_HOME") or "~/.cache") / "huggingface")
-    cache = Path(env.get("HF_HUB_CACHE") or env.get("HUGGINGFACE_HUB_CACHE") or home / "hub").expanduser()
-    folder = cache / f"models--{name.replace('/', '--')}"
-    try:
-        commit = (folder / "refs" / revision).read_text("utf-8").strip()
-    except (OSError, ValueError):
-        commit = revision
-    snapshot = folder / "snapshots" / commit
-    return (commit, snapshot) if snapshot.is_dir() else (None, None)
 
 
 def _quantization(config: Mapping[str, Any], beside: Mapping[str, Any] | None) -> str | None:
@@ -55,14 +43,6 @@ def _quantization(config: Mapping[str, Any], beside: Mapping[str, Any] | None) -
     method = said.get("quant_method") if isinstance(said, Mapping) else None
     algorithm = inner.get("quant_algo") if isinstance(inner, Mapping) else None
     return f"{method or algorithm or 'quantized'} {_digest({'config': said, 'beside': beside})[:8]}"
-
-
-def _read(path: Path) -> dict[str, Any] | None:
-    try:
-        loaded = json.loads(path.read_text("utf-8"))
-    except (OSError, ValueError):
-        return None
-    return loaded if isinstance(loaded, dict) else None
 
 
 def _digest(said: Mapping[str, Any]) -> str:

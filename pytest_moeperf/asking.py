@@ -15,6 +15,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 from urllib.parse import urlsplit
 
+from pytest_moeperf.outgoing import printable_line, told
+
 LARGEST_ANSWER_BYTES = 16 * 2**20
 """/server_info of 64 ranks is 1 MB, /metrics of as many 5 MB."""
 DEEPEST_JSON = 64
@@ -184,8 +186,7 @@ def _status(status: int, text: str, where: str) -> tuple[str, str]:
 
 def _printable(text: str) -> str:
     """The beginning of what a server says, on one line and without control characters."""
-    shown = "".join(char if char.isprintable() else " " for char in text[: 2 * _SHOWN])
-    return " ".join(shown.split())[:_SHOWN]
+    return told(printable_line(text[: 4 * _SHOWN]))[:_SHOWN]
 
 
 def _deeper_than(data: Any, levels: int) -> bool:

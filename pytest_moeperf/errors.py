@@ -6,6 +6,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from pytest_moeperf.outgoing import told
+
 
 @dataclass(eq=False)
 class MoeperfError(Exception):
@@ -15,7 +17,7 @@ class MoeperfError(Exception):
         return (_rebuild, (type(self), self.__dict__.copy()))
 
     def __str__(self) -> str:
-        return self.message()
+        return told(self.message())
 
     def message(self) -> str:
         """The whole text for the user: what happened, the value, what is allowed, the next step."""

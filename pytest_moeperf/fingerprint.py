@@ -13,10 +13,10 @@ from typing import Any
 from pytest_moeperf.model import comparability as tables
 from pytest_moeperf.model.derived import GIVEN, given_names, same_effect
 from pytest_moeperf.model.run import FINGERPRINT_GROUPS, Fingerprint, Plain
-from pytest_moeperf.model.secrets import is_secret_name, known_secrets, scrub_secrets
 from pytest_moeperf.model.server_info import ROLES, workers
 from pytest_moeperf.model.verdict import Difference
 from pytest_moeperf.model.vocabulary import UNREAD, Vocabulary
+from pytest_moeperf.outgoing.secrets import is_secret_name, known_secrets, scrub_secrets
 
 UNKNOWN = "unknown"
 NOT_SET = "not set"

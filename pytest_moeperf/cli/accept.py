@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import shlex
-import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -69,10 +68,8 @@ def run(args: argparse.Namespace) -> int:
     if isinstance(proposal, Refusal):
         pytest_command = f"pytest -m perf --backend={shlex.quote(cell.backend)}"
         next_step = fill(proposal.next_step, node_id=outcomes[0].node_id, pytest_command=pytest_command)
-        print(f"{cell.label}: not accepted", file=sys.stderr)
-        for line in wrap(f"{proposal.reason} {proposal.because}".rstrip(), width=width(), first="  ", rest="  "):
-            print(line, file=sys.stderr)
-        print(f"  next: {next_step}", file=sys.stderr)
+        why = wrap(f"{proposal.reason} {proposal.because}".rstrip(), width=width(), first="  ", rest="  ")
+        print_lines([f"{cell.label}: not accepted", *why, f"  next: {next_step}"], error=True)
         return NO
     print_lines(_told(proposal, store.save(proposal.baseline).path))
     return DONE

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from pytest_moeperf.cli.output import print_lines
 from pytest_moeperf.errors import BaselineError, UsageProblem
 
 if TYPE_CHECKING:
@@ -33,8 +33,7 @@ def entries_in(folder: Path) -> tuple[Entry, ...]:
     entries, strays = store.all(), store.strays()
     if strays and not entries:
         raise strays[0]
-    for stray in strays:
-        print(f"left out: {stray}", file=sys.stderr)
+    print_lines((line for stray in strays for line in f"left out: {stray}".splitlines()), error=True)
     return entries
 
 

@@ -5,12 +5,22 @@ from __future__ import annotations
 import argparse
 import textwrap
 from collections.abc import Callable
+from typing import NoReturn
+
+from pytest_moeperf.outgoing import told
 
 DONE, NO, FAILED = 0, 1, 2
 """Exit codes."""
 _WIDTH = 79
 
 Run = Callable[[argparse.Namespace], int]
+
+
+class Parser(argparse.ArgumentParser):
+    """What is wrong with a command line is told without the secrets in it."""
+
+    def error(self, message: str) -> NoReturn:
+        super().error(told(message))
 
 
 class Commands:

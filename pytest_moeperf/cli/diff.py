@@ -42,7 +42,6 @@ def run(args: argparse.Namespace) -> int:
         return DONE
     print_lines(side_lines(args.first, args.second))
     for pair in found.pairs:
-        print()
-        print_lines(pair_lines(pair, width=width()))
+        print_lines(["", *pair_lines(pair, width=width())])
     print_lines(unpaired_lines(found, width=width()))
     return DONE

@@ -81,12 +81,11 @@ def run(args: argparse.Namespace) -> int:
     ]
     for file, result in zip(args.files, results, strict=True):
         cells = len(result.baselines)
-        print(f"{file}: {cells} cell{'s' * (cells != 1)}, in the form {result.format}")
+        print_lines([f"{file}: {cells} cell{'s' * (cells != 1)}, in the form {result.format}"])
         for baseline in result.baselines:
             where = "not stored (--dry-run)" if args.dry_run else store.save(baseline).path
             runs = len(baseline.runs)
-            print(f"  {baseline.cell.label}: {runs} run{'s' * (runs != 1)}")
-            print(f"    {where}")
+            print_lines([f"  {baseline.cell.label}: {runs} run{'s' * (runs != 1)}", f"    {where}"])
         print_lines(_said(result.missing, result.notes, width=width()))
     return DONE
 

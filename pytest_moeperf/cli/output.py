@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 import math
 import shutil
+import sys
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from pytest_moeperf.outgoing import told
 from pytest_moeperf.units import format_change
 
 
@@ -16,14 +18,18 @@ def width() -> int:
     return shutil.get_terminal_size((80, 24)).columns
 
 
-def print_lines(lines: Iterable[str]) -> None:
+def print_lines(lines: Iterable[str], *, error: bool = False) -> None:
+    """Everything that a command prints, but for JSON. A line stays one, whatever the names in it hold.
+
+    :param error: to stderr.
+    """
     for line in lines:
-        print(line)
+        print(told(line).replace("\n", " "), file=sys.stderr if error else sys.stdout)
 
 
 def print_json(data: Any) -> None:
     """JSON-plain data. A number that isn't finite (the end of an interval that is not known) is ``null``."""
-    print(json.dumps(_finite(data), indent=2, ensure_ascii=False, allow_nan=False))
+    print(json.dumps(_finite(told(data)), indent=2, ensure_ascii=False, allow_nan=False))
 
 
 def table(header: Sequence[str], rows: Iterable[Sequence[str]], *, gap: int = 2, indent: str = "") -> list[str]:

@@ -22,7 +22,8 @@ from pytest_moeperf.cli import (
     show,
     simulate,
 )
-from pytest_moeperf.cli.commands import FAILED, Commands
+from pytest_moeperf.cli.commands import FAILED, Commands, Parser
+from pytest_moeperf.cli.output import print_lines
 from pytest_moeperf.errors import MoeperfError
 
 _COMMANDS = (show, diff, accept, report, importing, audit, ceiling, selftest, rehearse, servers, simulate)
@@ -45,7 +46,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         sys.stdout.flush()
     except MoeperfError as error:
         sys.stdout.flush()
-        print(f"moeperf {args.command}: {error}", file=sys.stderr)
+        print_lines(f"moeperf {args.command}: {error}".splitlines(), error=True)
         return FAILED
     except KeyboardInterrupt:
         return _INTERRUPTED
@@ -58,7 +59,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def build_parser() -> argparse.ArgumentParser:
     """The whole command line; nothing is read or run."""
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="moeperf",
         description="Baselines, machines and servers of pytest-moeperf, outside of a test run.",
         epilog="moeperf COMMAND --help shows its options and an example.\n"

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from pytest_moeperf.cli.commands import DONE, Commands
 from pytest_moeperf.cli.configuration import report_at, settings_here
+from pytest_moeperf.cli.output import print_lines
 
 
 def add(commands: Commands) -> None:
@@ -37,6 +38,6 @@ def run(args: argparse.Namespace) -> int:
     report = report_at(settings, args.report)
     view = read_view(report)
     folder = Path(args.to) if args.to else (report if report.is_dir() else report.parent)
-    print(write_atomically(folder / COMMENT_NAME, pull_request_comment(view)))
-    print(write_html(view, folder))
+    print_lines([str(write_atomically(folder / COMMENT_NAME, pull_request_comment(view)))])
+    print_lines([str(write_html(view, folder))])
     return DONE

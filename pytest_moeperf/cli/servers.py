@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
@@ -79,19 +78,19 @@ def run_stop(args: argparse.Namespace) -> int:
         raise UsageProblem(where="ID", problem="which server is to be stopped?", allowed="either an ID or --all")
     if args.id is not None:
         stopped = stop_server(args.id, force=args.force)
-        print(f"stopped {stopped.launch_id[:8]}, {stopped.name}")
+        print_lines([f"stopped {stopped.launch_id[:8]}, {stopped.name}"])
         return DONE
     records = list_servers()
     if not records:
-        print("no server is running")
+        print_lines(["no server is running"])
     code = DONE
     for record in records:
         try:
             stop_server(record, force=args.force)
         except MoeperfError as error:
             # One that can't be stopped must not keep the others alive.
-            print(error, file=sys.stderr)
+            print_lines(str(error).splitlines(), error=True)
             code = FAILED
         else:
-            print(f"stopped {record.launch_id[:8]}, {record.name}")
+            print_lines([f"stopped {record.launch_id[:8]}, {record.name}"])
     return code

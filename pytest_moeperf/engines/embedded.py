@@ -14,8 +14,9 @@ from pytest_moeperf.engines.simulated.arguments import refuse_bad_arguments
 from pytest_moeperf.engines.simulated.launch import build_command, known_backends
 from pytest_moeperf.engines.simulated.profile import load_profile
 from pytest_moeperf.errors import UsageProblem
-from pytest_moeperf.model.server import API_KEY_PLACEHOLDER, PORT_PLACEHOLDER, LaunchPlan
+from pytest_moeperf.model.server import PORT_PLACEHOLDER, LaunchPlan
 from pytest_moeperf.model.spec import ServerSpec
+from pytest_moeperf.outgoing.secrets import API_KEY_PLACEHOLDER
 
 
 class SimulatedEngine:

@@ -17,8 +17,9 @@ from pytest_moeperf.engines.sglang_flags import (
     without_option,
 )
 from pytest_moeperf.errors import UsageProblem
-from pytest_moeperf.model.server import API_KEY_PLACEHOLDER, PORT_PLACEHOLDER, LaunchPlan
+from pytest_moeperf.model.server import PORT_PLACEHOLDER, LaunchPlan
 from pytest_moeperf.model.spec import ServerSpec
+from pytest_moeperf.outgoing.secrets import API_KEY_PLACEHOLDER
 
 BACKEND_FLAG = "--moe-runner-backend"
 API_KEY_FLAG = "--api-key"

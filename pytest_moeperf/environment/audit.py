@@ -10,8 +10,8 @@ from pytest_moeperf.environment.setting import Setting
 from pytest_moeperf.environment.software import read_software
 from pytest_moeperf.model.environment import AuditItem, EnvironmentFacts
 from pytest_moeperf.model.run import Plain
-from pytest_moeperf.model.secrets import known_secrets, scrub_secrets
 from pytest_moeperf.model.verdict import Difference
+from pytest_moeperf.outgoing.secrets import known_secrets, scrub_secrets
 
 SETTINGS: tuple[Setting, ...] = (
     *(gpu.GpuName(), gpu.GpuCount(), gpu.GpuMemory(), gpu.Driver(), gpu.CudaOfDriver(), gpu.Links(), gpu.PcieLink()),

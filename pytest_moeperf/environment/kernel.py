@@ -8,7 +8,7 @@ import re
 from pytest_moeperf.environment.probe import Probe
 from pytest_moeperf.environment.setting import FINE, Judgement, Setting, warn
 from pytest_moeperf.model.run import Plain
-from pytest_moeperf.model.secrets import scrub_secrets
+from pytest_moeperf.outgoing.secrets import scrub_secrets
 
 STEADY_CLOCKS = ("tsc", "kvm-clock", "arch_sys_counter", "hyperv_clocksource_tsc_page")
 BOOT_PARAMETERS = frozenset(

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from pytest_moeperf.model.comparability import SERVER_ENV_PREFIXES
 from pytest_moeperf.model.run import Plain
-from pytest_moeperf.model.secrets import is_secret_name
+from pytest_moeperf.outgoing.secrets import is_secret_name
 
 LARGEST_READ = 4 << 20
 """Bytes. What is larger is no configuration: its size and its first part stand for it."""

@@ -9,7 +9,7 @@ from typing import Any
 
 from pytest_moeperf.evidence.drafting import SharedLog
 from pytest_moeperf.evidence.rules import Rule
-from pytest_moeperf.model.secrets import scrub_secrets
+from pytest_moeperf.outgoing.secrets import scrub_secrets
 
 LONGEST_QUOTE = 240
 """Characters of a line that are shown: SGLang prints all its arguments in one line of 12 000."""

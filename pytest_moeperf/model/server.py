@@ -7,7 +7,6 @@ from dataclasses import dataclass, field, fields
 from typing import Any, Final, Literal, get_args
 
 PORT_PLACEHOLDER: Final = "{port}"
-API_KEY_PLACEHOLDER: Final = "{api_key}"
 RENDEZVOUS_PLACEHOLDER: Final = "{rendezvous_port}"
 
 RECORD_SCHEMA: Final = 2

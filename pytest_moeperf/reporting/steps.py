@@ -6,8 +6,8 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from pytest_moeperf.model.secrets import scrub_secrets
 from pytest_moeperf.model.verdict import Outcome, Verdict
+from pytest_moeperf.outgoing import told
 from pytest_moeperf.reporting.text import fill, safe
 
 
@@ -55,7 +55,7 @@ def _next_step(template: str, *, commands: Mapping[str, str], node_id: str, pyte
         command = command.replace(mark, filled)
     return NextStep(
         text=safe(fill(text, node_id=node_id, pytest_command=pytest_command)).rstrip(": "),
-        command=scrub_secrets(fill(command.strip(), node_id=node_id, pytest_command=pytest_command)),
+        command=told(fill(command.strip(), node_id=node_id, pytest_command=pytest_command)),
         remark=safe(remark.strip().removesuffix(")")),
-        lines=tuple(map(scrub_secrets, lines)),
+        lines=tuple(map(told, lines)),
     )

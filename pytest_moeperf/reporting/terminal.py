@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from pytest_moeperf.model.verdict import Outcome
 from pytest_moeperf.model.workload import Cell
+from pytest_moeperf.outgoing import told
 from pytest_moeperf.reporting.steps import NextStep
 from pytest_moeperf.reporting.table import paint, row_lines, verdict_style
 from pytest_moeperf.reporting.text import shorten, wrap, wrap_command
@@ -77,7 +78,7 @@ def table_lines(view: View, *, width: int = 80, color: bool = False, findings: b
 
 def failure_text(outcome: Outcome, *, pytest_command: str = "pytest -m perf", width: int = 80) -> str:
     """The message of the failed test: what happened, how sure, why, what to do. Also says what a pass stands on."""
-    return "\n".join(finding_lines(find(outcome, pytest_command=pytest_command), width=width))
+    return told("\n".join(finding_lines(find(outcome, pytest_command=pytest_command), width=width)))
 
 
 def finding_lines(finding: Finding, *, width: int = 80, color: bool = False) -> Iterator[str]:

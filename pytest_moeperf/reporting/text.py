@@ -1,4 +1,4 @@
-"""Plain-text helpers: control characters and secrets out, lines of a given width."""
+"""Plain-text helpers: what is told on one line, lines of a given width."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import shlex
 import textwrap
 from collections.abc import Mapping
 
-from pytest_moeperf.model.secrets import scrub_secrets
+from pytest_moeperf.outgoing import printable_line, told
 
 _KEYWORD = re.compile(r"[\w:+\-.\[\]\\/]+")
 """One word of a ``-k`` expression, as pytest reads it."""
@@ -16,15 +16,9 @@ _RECORDING = {"--update-baselines": "", "--perf-update-baselines": "", "--perf-r
 _COMMAND_WORD = re.compile(r"""(?:-[km]\s+)?(?:[^\s"']|"[^"]*"|'[^']*')+""")
 
 
-def clean(text: str) -> str:
-    """One line of printable characters: what a server logs may hold colours, newlines or worse."""
-    without_colours = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", text)
-    return " ".join("".join(char if char.isprintable() else " " for char in without_colours).split())
-
-
 def safe(text: str) -> str:
-    """Text from a server, a log or a test, fit to be shown."""
-    return scrub_secrets(clean(text))
+    """Text from a server, a log or a test, fit to be shown, on one line."""
+    return told(printable_line(text))
 
 
 def shorten(text: str, limit: int) -> str:

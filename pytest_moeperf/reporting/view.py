@@ -8,11 +8,11 @@ from dataclasses import dataclass, field, replace
 
 from pytest_moeperf.model.baseline import Baseline
 from pytest_moeperf.model.codec import from_plain, to_plain
-from pytest_moeperf.model.secrets import scrub_secrets
 from pytest_moeperf.model.settings import Settings
 from pytest_moeperf.model.spec import NO_MODEL
 from pytest_moeperf.model.verdict import SEVERITY, BoundResult, Outcome, Verdict
 from pytest_moeperf.model.workload import Cell
+from pytest_moeperf.outgoing import told
 from pytest_moeperf.reporting.conditions import notes_of
 from pytest_moeperf.reporting.figures import Change, change_of, deciding_result, measured_throughput
 from pytest_moeperf.reporting.spent import Spent
@@ -154,7 +154,7 @@ def build_view(
     :param notes: further lines under the table.
     :param all_bounds: a row for every bound, not only for those whose verdict differs from the cell's.
     """
-    clean = from_plain(tuple[Outcome, ...], scrub_secrets(to_plain(tuple(outcomes))))
+    clean = from_plain(tuple[Outcome, ...], told(to_plain(tuple(outcomes))))
     warn = settings.gate.inconclusive == "warn"
     findings = [
         (outcome, find(outcome, pytest_command=pytest_command))
@@ -303,7 +303,7 @@ def _list(names: Sequence[str], limit: int = 6) -> str:
 
 
 def _setting_lines(settings: Settings) -> Iterable[SettingLine]:
-    plain = scrub_secrets(to_plain(settings))
+    plain = told(to_plain(settings))
     provenance = plain.pop("provenance")
     for name, value in _flatten(plain):
         source = (

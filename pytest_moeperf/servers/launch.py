@@ -15,7 +15,6 @@ from pathlib import Path
 
 from pytest_moeperf.errors import ServerError
 from pytest_moeperf.model.server import (
-    API_KEY_PLACEHOLDER,
     PORT_PLACEHOLDER,
     RECORD_SCHEMA,
     RENDEZVOUS_PLACEHOLDER,
@@ -23,6 +22,7 @@ from pytest_moeperf.model.server import (
     NodeCommand,
     ServerRecord,
 )
+from pytest_moeperf.outgoing.secrets import API_KEY_PLACEHOLDER
 from pytest_moeperf.servers import launch_folder, proctree
 from pytest_moeperf.servers.link import GuardianLink, HolderIdentity, end_orphans, wait_for_death
 from pytest_moeperf.servers.ports import free_port

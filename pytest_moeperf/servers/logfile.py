@@ -7,6 +7,8 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
+from pytest_moeperf.outgoing import printable, scrub_secrets
+
 TAIL_LINES = 12
 _TAIL_BYTES = 64 * 1024
 _LINE_CHARACTERS = 400
@@ -14,11 +16,10 @@ _LINE_CHARACTERS = 400
 # line does: SGLang prints its arguments in a line of 12 700 characters, and one from each of them would be quadratic.
 _LINE_END = re.compile(rb"\r\n|\n|\r")
 _OVERWRITTEN = re.compile(rb"^[^\n]*\r(?=[^\r\n])", re.MULTILINE)
-_ESCAPE = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 
 
 class ServerLog:
-    """One server's log. Every text that leaves it has the secrets blanked and no terminal escapes."""
+    """One server's log. Every text that leaves it is printable, without this server's secrets."""
 
     def __init__(self, path: str | Path, *, secrets: Sequence[str] = ()) -> None:
         self.path = Path(path)
@@ -35,7 +36,8 @@ class ServerLog:
         size = self.path.stat().st_size if self.path.exists() else 0
         text = self._clean(_OVERWRITTEN.sub(b"", self._bytes_from(max(0, size - _TAIL_BYTES))))
         filled = [line for line in text.split("\n") if line.strip()]
-        return tuple(_shortened(line) for line in filled[-lines:])
+        # Scrubbed before it is cut: half a key is one.
+        return tuple(_shortened(scrub_secrets(line)) for line in filled[-lines:])
 
     def new_lines(self) -> list[str]:
         """Complete lines since the last call."""
@@ -54,7 +56,7 @@ class ServerLog:
             return file.read()
 
     def _clean(self, content: bytes) -> str:
-        text = _ESCAPE.sub("", _LINE_END.sub(b"\n", content).decode("utf-8", "replace"))
+        text = printable(_LINE_END.sub(b"\n", content).decode("utf-8", "replace"))
         for secret in self._secrets:
             text = text.replace(secret, "***")
         return text

@@ -15,6 +15,7 @@ from pytest_moeperf.model.run import Run
 from pytest_moeperf.model.server import ServerProgress, WaitNotice
 from pytest_moeperf.model.spec import ServerSpec
 from pytest_moeperf.model.workload import Cell
+from pytest_moeperf.outgoing import told
 from pytest_moeperf.units import format_duration, format_quantity
 
 REFRESH_S = 0.5
@@ -108,12 +109,12 @@ class Progress:
                 self._rewritten = False
             else:
                 reporter.ensure_newline()
-            reporter.write_line(text)
+            reporter.write_line(told(text))
 
     def _rewrite(self, text: str) -> None:
         reporter = self._reporter()
         if reporter is None or reporter.verbosity < 0:
             return
         with self._uncaptured():
-            reporter.rewrite(text, erase=True)
+            reporter.rewrite(told(text), erase=True)
             self._rewritten = True

@@ -11,6 +11,7 @@ import pytest
 from pytest_moeperf.errors import MoeperfError, UsageProblem
 from pytest_moeperf.markers.described import PERF, is_perf, uses_moeperf
 from pytest_moeperf.model.verdict import Outcome
+from pytest_moeperf.outgoing import told
 from pytest_moeperf.session.planning import in_launch_order, refuse_what_cannot_measure
 from pytest_moeperf.session.stash import JUDGED, MEASURING, PASSED, SETTINGS, TELLING
 
@@ -113,7 +114,7 @@ class MeasuringRole:
             raise pytest.UsageError(str(error)) from None
         if reporter is not None:
             for line in lines:
-                reporter.write_line(line)
+                reporter.write_line(told(line))
         return True
 
     # The outermost one, to see what pytest's own make of an expected failure.

@@ -16,6 +16,7 @@ from pytest_moeperf.evidence import UNREAD
 from pytest_moeperf.model.settings import Settings
 from pytest_moeperf.model.verdict import Outcome
 from pytest_moeperf.options.variables import told_unknown
+from pytest_moeperf.outgoing import told
 from pytest_moeperf.reporting.environment import environment_of
 from pytest_moeperf.reporting.spent import time_spent
 from pytest_moeperf.reporting.view import Heading, View, build_view
@@ -61,7 +62,8 @@ class Telling:
         unread = [note for note in self._notes if UNREAD in note]
         assumed = [ASSUMED] if settings.engine_is_assumed else []
         set_here = [name for name, value in os.environ.items() if value]
-        return [*assumed, first, *(f"moeperf: {line}" for line in (*told_unknown(set_here), *unread))]
+        further = [f"moeperf: {line}" for line in (*told_unknown(set_here), *unread)]
+        return [told(line) for line in (*assumed, first, *further)]
 
     def warn_of_an_assumed_engine(self, *, quiet_only: bool = False) -> None:
         """As the last line, and with ``-q``, which hides the header, as the first."""
@@ -159,24 +161,25 @@ class Telling:
         if self._outcomes:
             reporter.write_sep("=", "moeperf")
             width = min(shutil.get_terminal_size().columns, MAX_WIDTH)
+            # What the view holds has been through `told`, and colours would not come through again.
             for line in table_lines(self.view, width=width, color=reporter.hasmarkup, findings=False):
                 reporter.write_line(line)
             if self._written:
-                reporter.write_line(f"Report: {', '.join(str(path) for path in self._written)}")
+                reporter.write_line(told(f"Report: {', '.join(map(str, self._written))}"))
             if os.environ.get("GITHUB_ACTIONS") == "true":
                 for line in self._annotations():
                     reporter.write_line(line)
         else:
             # A plan, or a session that measured nothing: there is no table to put them under.
             for note in self._notes:
-                reporter.write_line(f"moeperf: {note}")
+                reporter.write_line(told(f"moeperf: {note}"))
         if reporter.verbosity < 0:
             # The header, which tells them otherwise, is not shown.
             self._remarks.extend(f"moeperf: {line}" for line in told_unknown(os.environ))
         for remark in self._remarks:
-            reporter.write_line(remark)
+            reporter.write_line(told(remark))
         for problem in self._problems:
-            reporter.write_line(f"moeperf: {problem}", red=True, bold=True)
+            reporter.write_line(told(f"moeperf: {problem}"), red=True, bold=True)
 
     def _write_reports(self) -> None:
         """The verdicts stand whatever happens here; that something could not be written down must not go unseen."""

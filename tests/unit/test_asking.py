@@ -90,7 +90,7 @@ def test_a_good_answer_and_what_is_sent() -> None:
     [
         (saying(status="404 Not Found"), "absent", "/x: there is no such endpoint (404)"),
         (saying(status="401 Unauthorized"), "key", "/x: the API key is refused, or one is needed (401)"),
-        (saying(b"no\x1b[2Jway\r\n", status="503 Busy"), "status", "/x: status 503: no [2Jway"),
+        (saying(b"no\x1b[2Jway\r\n", status="503 Busy"), "status", "/x: status 503: noway"),
         (
             saying(status="302 Found", headers=b"Location: http://elsewhere/\r\n"),
             "redirect",

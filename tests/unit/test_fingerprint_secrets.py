@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_moeperf.model.secrets import REDACTED, is_secret_name, known_secrets, scrub_secrets
+from pytest_moeperf.outgoing.secrets import REDACTED, is_secret_name, known_secrets, scrub_secrets
 
 SECRET = "Zq7-planted-secret-9"
 

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from typing import Any, TypeVar, cast
-
-from pytest_moeperf.model.server import API_KEY_PLACEHOLDER
+from typing import Any, Final, TypeVar, cast
 
 T = TypeVar("T")
 
+API_KEY_PLACEHOLDER: Final = "{api_key}"
+"""In a command or an environment that is still to be filled in."""
 REDACTED = "***"
 
 SHORTEST_KNOWN_SECRET = 6
@@ -33,8 +33,7 @@ _MODEL_TOKEN = re.compile(
 _QUOTED = r"\"(?:[^\"\\]|\\.)*\"|'(?:[^'\\]|\\.)*'"
 _BARE = r"[^\s,;&)\]}\"'<>]+"
 _PLACEHOLDER = re.escape(API_KEY_PLACEHOLDER) + r"(?![A-Za-z0-9._~+/\-])"
-"""In a command that is still to be filled in."""
-_NOTHING = re.compile(rf"None|null|True|False|true|false|\*\*\*|{_PLACEHOLDER}")
+_NOTHING = re.compile(rf"\.\.\.|None|null|True|False|true|false|\*\*\*|{_PLACEHOLDER}")
 _COUNT = re.compile(r"\d{1,12}(?:\.\d+)?")
 
 # name=value, name: value, 'name': 'value', --name value, --name=value; the name ends in one of the words.

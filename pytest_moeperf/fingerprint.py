@@ -17,6 +17,7 @@ from pytest_moeperf.model.server_info import ROLES, workers
 from pytest_moeperf.model.verdict import Difference
 from pytest_moeperf.model.vocabulary import UNREAD, Vocabulary
 from pytest_moeperf.outgoing.secrets import is_secret_name, known_secrets, scrub_secrets
+from pytest_moeperf.outgoing.variables import VARIABLE_DIGEST, digest_of_variable, variable_text
 
 UNKNOWN = "unknown"
 NOT_SET = "not set"
@@ -76,7 +77,7 @@ def build_fingerprint(
         server[_MODEL + name] = value
     for name, value in env.items():
         if _is_recorded_env(name):
-            server[_ENV + name] = value
+            server[_ENV + name] = variable_text(name, value, harmless=tables.HARMLESS_ENV, known=secrets)
     server.update(files or {})
     args = _launch_command(info) if args is None else args
     if server and args is not None:
@@ -379,7 +380,11 @@ def _group_differences(group: str, context: _Context) -> list[Difference]:
     found = []
     for name in sorted((baseline.keys() | here.keys()) - {VARIED, GIVEN}):
         field = f"{group}.{name}"
-        if name in baseline and name in here and _equal(baseline[name], here[name]):
+        if (
+            name in baseline
+            and name in here
+            and (_equal(baseline[name], here[name]) or _same_variable(field, baseline[name], here[name]))
+        ):
             continue
         one_sided = name not in baseline or name not in here
         found.append(
@@ -391,6 +396,15 @@ def _group_differences(group: str, context: _Context) -> list[Difference]:
             )
         )
     return found
+
+
+def _same_variable(field: str, first: Plain, second: Plain) -> bool:
+    """Older baselines hold the values of variables whose digest is compared today."""
+    name = field.removeprefix(f"server.{_ENV}")
+    if name == field or not isinstance(first, str) or not isinstance(second, str):
+        return False
+    digest, value = (first, second) if first.startswith(VARIABLE_DIGEST) else (second, first)
+    return digest.startswith(VARIABLE_DIGEST) and digest == digest_of_variable(name, value)
 
 
 def _equal(first: Plain, second: Plain) -> bool:

@@ -129,6 +129,34 @@ IGNORED_ENV: tuple[str, ...] = (
     "*_DEBUG*",
     "*_ROOT",
 )
+HARMLESS_ENV: tuple[str, ...] = (
+    # Settings of libraries, none of which takes a credential.
+    *("NCCL_*", "CUDA_*", "CUTLASS_*", "DG_*", "TRITON_*", "TORCH_*", "TORCHINDUCTOR_*", "PYTORCH_*", "NVSHMEM_*"),
+    *("MSCCLPP_*", "OMP_*", "MKL_*", "KMP_*", "FLASHINFER_*"),
+    # Of the engines' own, which plugins and distributions add to: switches, numbers and choices.
+    *(
+        f"{engine}_{what}"
+        for engine in ("SGLANG", "SGL", "VLLM", "TRTLLM")
+        for what in (
+            *("ENABLE_*", "DISABLE_*", "USE_*", "FORCE_*", "SKIP_*", "ALLOW_*", "IS_*", "MAX_*", "MIN_*", "NUM_*"),
+            *("*_SIZE", "*_TIMEOUT*", "*_THRESHOLD", "*_BACKEND", "*_INTERVAL", "*_RATIO", "*_METHOD", "*_NUM_*"),
+            *(
+                "SIMULATE_*",
+                "OPT_*",
+                "JIT_*",
+                "CUDA_*",
+                "TORCH_*",
+                "FLASHINFER_*",
+                "DEEPEP_*",
+                "*DEEPGEMM*",
+                "*DEEP_GEMM*",
+            ),
+            *("MOE_*", "FUSED_MOE_*", "CUTLASS_*", "NCCL_*", "TRITON_*", "V1_*", "CPU_*", "BF16_*", "FP8_*", "*NVFP4*"),
+        )
+    ),
+)
+"""Variables whose values are shown and stored. Of others a digest is compared, and the name alone shown."""
+
 NOTED_ENV: tuple[str, ...] = ("CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER", "SGLANG_IS_IN_CI", "SGLANG_*TIMEOUT*")
 
 NOTED_WORKLOAD: tuple[str, ...] = ("seed",)

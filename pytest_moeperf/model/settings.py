@@ -15,7 +15,7 @@ class ServerSettings:
     args: tuple[str, ...] = ()
     own_args: tuple[str, ...] = ()
     """Those of ``args`` that are this backend's own: what a comparison of backends varies."""
-    env: dict[str, str] = field(default_factory=dict)
+    env: dict[str, str] = field(default_factory=dict, repr=False)
     start_timeout_s: float = 1800.0
 
 

@@ -48,7 +48,7 @@ class ServerSpec:
     """Appended to the engine's own arguments, in order."""
     own_args: tuple[str, ...] = ()
     """Those of ``args`` that make this backend what it is; a comparison with another backend may differ in them."""
-    env: dict[str, str] = field(default_factory=dict)
+    env: dict[str, str] = field(default_factory=dict, repr=False)
     cwd: str = ""
     start_timeout_s: float = 1800.0
     attach_url: str = ""

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from pytest_moeperf.options.declared import ALIASES, OPTIONS, Option
+from pytest_moeperf.outgoing import told
 
 
 def _argparse_type(option: Option) -> Callable[[str], Any]:
@@ -17,7 +18,7 @@ def _argparse_type(option: Option) -> Callable[[str], Any]:
         except ValueError as error:
             import argparse
 
-            raise argparse.ArgumentTypeError(str(error)) from None
+            raise argparse.ArgumentTypeError(told(str(error))) from None
 
     return parse
 

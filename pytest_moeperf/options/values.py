@@ -4,11 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from pytest_moeperf.outgoing.secrets import has_userinfo
+
 
 def as_text(value: object) -> str:
     if not isinstance(value, str):
         raise ValueError(f"{value!r} is not a string")
     return value
+
+
+_USERINFO = "a URL with a user or a password in it (user:password@) is not taken: {instead}"
+"""It is not shown."""
 
 
 def as_names(value: object) -> tuple[str, ...]:
@@ -34,12 +40,16 @@ def as_hosts(value: object) -> tuple[str, ...]:
 def as_arguments(value: object) -> tuple[str, ...]:
     if not isinstance(value, list) or not all(isinstance(part, str) for part in value):
         raise ValueError(f"{value!r} is not a list of strings, one an argument")
+    if any(map(has_userinfo, value)):
+        raise ValueError(_USERINFO.format(instead="every user of this machine can read a command, not so [server.env]"))
     return tuple(value)
 
 
 def as_environment(value: object) -> dict[str, str]:
-    if not isinstance(value, dict) or not all(isinstance(part, str) for part in value.values()):
+    if not isinstance(value, dict):
         raise ValueError(f"{value!r} is not a table of strings")
+    if others := [name for name, part in value.items() if not isinstance(part, str)]:
+        raise ValueError(f"not a string: {', '.join(others)}")  # the values beside them are not shown
     return dict(value)
 
 
@@ -96,6 +106,9 @@ def as_percent(value: object) -> float:
 def as_url(value: object) -> str:
     # A base URL as OpenAI's clients want it.
     text = as_text(value).rstrip("/").removesuffix("/v1").rstrip("/")
+    # Without a scheme it is none to the scrubber.
+    if "@" in text.partition("?")[0]:
+        raise ValueError(_USERINFO.format(instead="the key of a server goes into MOEPERF_API_KEY"))
     if not text.startswith(("http://", "https://")):
         raise ValueError(f"{value!r} does not start with http:// or https://")
     return text

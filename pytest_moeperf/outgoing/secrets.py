@@ -1,15 +1,20 @@
 """Take secrets out of anything that is about to be written or shown: texts, mappings, command lists.
 
-Two ways, both always on: what a value is called (``api_key``, ``HF_TOKEN``, ``Authorization``, ``--api-key X``, the
-password of a URL) and what it looks like (``hf_...``, ``sk-...``, ``ghp_...``). A caller that knows the very values
-(its own environment, the key that it passed to a server) names them too, and they go wherever they stand.
+Three ways, all always on: what a value is called (``api_key``, ``HF_TOKEN``, ``Authorization``, ``--api-key X``, the
+userinfo of a URL), what it looks like (``shapes.py``), and what this process knows to be one (its environment's secret
+variables, the keys that it drew or was given). A caller that knows more names it.
 """
 
 from __future__ import annotations
 
+import os
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
+from itertools import pairwise
 from typing import Any, Final, TypeVar, cast
+
+from pytest_moeperf.outgoing.shapes import SHAPES
 
 T = TypeVar("T")
 
@@ -20,49 +25,89 @@ REDACTED = "***"
 SHORTEST_KNOWN_SECRET = 6
 """A known secret shorter than this is left alone: replacing every ``a`` would hide the text, not the secret."""
 
-# `tokens`, `max_total_tokens` and `tokenizer_path` are counts and paths: `token` counts only as a last word.
-_NAME_ENDINGS = (
+# `tokens`, `max_total_tokens` and `tokenizer_path` are counts and paths: `token` counts only as a last word, and short
+# words such as `pat` and `sig` only behind a separator.
+_WORDS = (
     r"(?:api[_-]?key|secret(?:[_-]?(?:access[_-]?)?key)?|passwords?|passwd|passphrase|credentials?|private[_-]?key"
-    r"|access[_-]?key|auth(?:orization)?|cookie|token)"
+    r"|access[_-]?key(?:[_-]?id)?|auth(?:orization)?|cookie|token|signature|webhook(?:[_-]?url)?"
+    r"|connection[_-]?string"
+    r"|(?:plugin|license|signing|encryption|account|master|service|storage|shared|client|ssh|gpg|hmac|deploy|webhook)"
+    r"[_-]?key|(?<![A-Za-z0-9])(?:pwd|pat|jwt|sas|sig|dsn)|(?<=[_-])creds?|(?:db|pg|sql|smtp|user|root|admin)[_-]?pass)"
 )
-_SECRET_NAME = re.compile(rf"{_NAME_ENDINGS}$", re.IGNORECASE)
-_MODEL_TOKEN = re.compile(
-    r"(?:^|_)(?:bos|eos|pad|unk|sep|cls|mask|stop|image|audio|video|boi|eoi)_token$", re.IGNORECASE
-)
+_SHELL_WORDS = r"(?:[A-Z0-9]_(?:PASS|KEY|LICENSE|PIN|AUTH|SALT))"
+"""At the end of a name in capitals, as variables have."""
+_SECRET_NAME = re.compile(rf"(?:(?i:{_WORDS})|(?<![a-z]){_SHELL_WORDS})$")
+_NO_SECRET = re.compile(r"(?:^|_)(?:bos|eos|pad|unk|sep|cls|mask|stop|image|audio|video|boi|eoi)_token$", re.IGNORECASE)
 
 _QUOTED = r"\"(?:[^\"\\]|\\.)*\"|'(?:[^'\\]|\\.)*'"
 _BARE = r"[^\s,;&)\]}\"'<>]+"
 _PLACEHOLDER = re.escape(API_KEY_PLACEHOLDER) + r"(?![A-Za-z0-9._~+/\-])"
 _NOTHING = re.compile(rf"\.\.\.|None|null|True|False|true|false|\*\*\*|{_PLACEHOLDER}")
 _COUNT = re.compile(r"\d{1,12}(?:\.\d+)?")
+_NAME = r"(?<![A-Za-z0-9_.\-])(?P<name>[A-Za-z0-9_.\-]*"
+_IS = r"[\"']?(?:\s*[=:]\s*|(?<=[\"'])\s*,\s*(?=[\"'])))"
 
 # name=value, name: value, 'name': 'value', --name value, --name=value; the name ends in one of the words.
 _ASSIGNMENT = re.compile(
-    rf"(?P<head>(?<![A-Za-z0-9_.\-])(?P<name>[A-Za-z0-9_.\-]*{_NAME_ENDINGS})[\"']?(?:\s*[=:]\s*|(?<=[\"'])\s*,\s*(?=[\"'])))"
+    rf"(?P<head>{_NAME}{_WORDS}){_IS}"
     rf"(?P<scheme>(?:Bearer|Basic|Token)\s+)?(?P<value>{_QUOTED}|{_PLACEHOLDER}|{_BARE})",
     re.IGNORECASE,
 )
+# A shell's assignment: its value goes to the next blank.
+_SHELL = re.compile(
+    rf"(?P<head>(?<![A-Za-z0-9_.\-])(?P<name>[A-Z][A-Z0-9_]*(?:(?i:{_WORDS})|{_SHELL_WORDS}))[\"']?\s*[=:]\s*)(?P<scheme>)"
+    rf"(?P<value>{_QUOTED}|{_PLACEHOLDER}|[^\s\"'<>]+)"
+)
 _FLAG = re.compile(
-    rf"(?P<head>(?<![A-Za-z0-9_.\-])(?P<name>--[A-Za-z0-9\-_]*{_NAME_ENDINGS})[ \t]+)(?P<scheme>)"
+    rf"(?P<head>(?<![A-Za-z0-9_.\-])(?P<name>--[A-Za-z0-9\-_]*{_WORDS})[ \t]+)(?P<scheme>)"
     rf"(?P<value>{_QUOTED}|(?!--)[^\s]+)",
     re.IGNORECASE,
 )
 _BEARER = re.compile(r"(?P<head>\b(?:Bearer|Basic)\s+)(?P<value>[A-Za-z0-9._~+/=\-]{6,})", re.IGNORECASE)
-_URL_PASSWORD = re.compile(r"(?P<head>(?<![a-z0-9+.\-])[a-z][a-z0-9+.\-]*://)(?P<value>[^\s/@]+)(?=@)", re.IGNORECASE)
-_SHAPES = re.compile(
-    r"\b(?:hf_[A-Za-z0-9]{16,}|sk-[A-Za-z0-9_\-]{16,}|gh[pousr]_[A-Za-z0-9]{20,}|github_pat_[A-Za-z0-9_]{20,}"
-    r"|glpat-[A-Za-z0-9_\-]{16,}|xox[abprs]-[A-Za-z0-9\-]{10,}|AKIA[0-9A-Z]{16})\b"
+# Headers whose value has parts: Cookie: a=b; c=d, Authorization: Digest username=...
+_HEADER = re.compile(
+    r"(?P<head>\b(?:set-)?cookie[\"']?:[ \t]*|\bauthorization[\"']?:[ \t]*[\"']?digest )(?!\*\*\*)[^\s\"'][^\r\n]*",
+    re.IGNORECASE,
 )
+_USERINFO = re.compile(
+    r"(?P<head>(?<![a-z0-9+.\-])[a-z][a-z0-9+.\-]*:(?:%2f|/){2})(?P<value>[^\s/?#]{1,1024}(?=@)|[^\s/:@]{1,256}:(?!\d+/)[^\s@]{1,256}(?=@))",
+    re.IGNORECASE,
+)
+_CURL = re.compile(r"(?P<head>(?<!\S)(?:-u|--user|--proxy-user)[ =])[^\s:]+:\S+")
+
+_SHORTEST_SHAPE = 16
+_remembered: set[str] = set()
 
 
+@lru_cache(maxsize=4096)
 def is_secret_name(name: str) -> bool:
     """Whether a variable, field, header or flag of this name holds a secret."""
-    return bool(_SECRET_NAME.search(name.lstrip("-"))) and not _MODEL_TOKEN.search(name)
+    return bool(_SECRET_NAME.search(name.lstrip("-"))) and not _NO_SECRET.search(name)
+
+
+def has_userinfo(text: str) -> bool:
+    """Whether a URL in it has a user or a password, placeholders of both included."""
+    return bool(_USERINFO.search(text))
 
 
 def known_secrets(env: Mapping[str, str]) -> tuple[str, ...]:
     """The values of an environment's secret variables, for ``scrub_secrets(..., known=...)``."""
     return tuple(value for name, value in env.items() if is_secret_name(name) and len(value) >= SHORTEST_KNOWN_SECRET)
+
+
+def given_secrets(args: Sequence[str]) -> tuple[str, ...]:
+    """The values of a command's secret flags: ``--hf-token X``, ``--hf-token=X``."""
+    found: list[str] = []
+    for argument, following in pairwise((*args, "")):
+        name, equals, value = argument.partition("=")
+        if name.startswith("-") and is_secret_name(name):
+            found.append(value if equals else following)
+    return tuple(value for value in found if value and not value.startswith("--") and not _NOTHING.fullmatch(value))
+
+
+def remember(secrets: Iterable[str]) -> None:
+    """This process has these: they leave it in no text, whatever stands around them."""
+    _remembered.update(secret for secret in secrets if len(secret) >= SHORTEST_KNOWN_SECRET)
 
 
 def scrub_secrets(value: T, *, known: Iterable[str] = ()) -> T:
@@ -71,7 +116,9 @@ def scrub_secrets(value: T, *, known: Iterable[str] = ()) -> T:
     ``None``, booleans and empty strings stay under any name: that no key was set is a fact and no secret. So do numbers
     under names that end in ``token``: those are counts.
     """
-    literal = tuple(sorted({secret for secret in known if len(secret) >= SHORTEST_KNOWN_SECRET}, key=len, reverse=True))
+    every = {secret for secret in known if len(secret) >= SHORTEST_KNOWN_SECRET} | _remembered
+    every |= set(known_secrets(os.environ))
+    literal = tuple(sorted(every, key=len, reverse=True))
     return cast("T", _scrub(value, literal))
 
 
@@ -108,7 +155,7 @@ def _scrub_items(items: Iterable[Any], known: tuple[str, ...]) -> list[Any]:
     for item in items:
         is_text = isinstance(item, str)
         if secret_follows and is_text and not item.startswith("--"):
-            scrubbed.append(REDACTED)
+            scrubbed.append(item if _NOTHING.fullmatch(item) else REDACTED)
         else:
             scrubbed.append(_scrub(item, known))
         secret_follows = is_text and item.startswith("-") and "=" not in item and is_secret_name(item)
@@ -118,16 +165,20 @@ def _scrub_items(items: Iterable[Any], known: tuple[str, ...]) -> list[Any]:
 def _scrub_text(text: str, known: tuple[str, ...]) -> str:
     for secret in known:
         text = text.replace(secret, REDACTED)
-    text = _URL_PASSWORD.sub(rf"\g<head>{REDACTED}", text)
-    text = _ASSIGNMENT.sub(_hide_assigned, text)
-    text = _FLAG.sub(_hide_assigned, text)
+    if len(text) < _SHORTEST_SHAPE and text.replace("_", "").isalnum():
+        return text  # one of a report's many words: no name, no value
+    text = _USERINFO.sub(rf"\g<head>{REDACTED}", text)
+    text = _HEADER.sub(rf"\g<head>{REDACTED}", text)
+    for pattern in (_SHELL, _ASSIGNMENT, _FLAG):
+        text = pattern.sub(_hide_assigned, text)
     text = _BEARER.sub(rf"\g<head>{REDACTED}", text)
-    return _SHAPES.sub(REDACTED, text)
+    text = _CURL.sub(rf"\g<head>{REDACTED}", text)
+    return SHAPES.sub(REDACTED, text)
 
 
 def _hide_assigned(match: re.Match[str]) -> str:
     name, value = match["name"], match["value"]
-    if _NOTHING.fullmatch(value) or not value.strip("\"'") or _MODEL_TOKEN.search(name):
+    if _NOTHING.fullmatch(value) or not value.strip("\"'") or _NO_SECRET.search(name):
         return match[0]
     if name.lower().endswith("token") and _COUNT.fullmatch(value):  # "#token: 384" in a server's log
         return match[0]

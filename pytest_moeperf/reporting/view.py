@@ -8,11 +8,13 @@ from dataclasses import dataclass, field, replace
 
 from pytest_moeperf.model.baseline import Baseline
 from pytest_moeperf.model.codec import from_plain, to_plain
+from pytest_moeperf.model.comparability import HARMLESS_ENV
 from pytest_moeperf.model.settings import Settings
 from pytest_moeperf.model.spec import NO_MODEL
 from pytest_moeperf.model.verdict import SEVERITY, BoundResult, Outcome, Verdict
 from pytest_moeperf.model.workload import Cell
 from pytest_moeperf.outgoing import told
+from pytest_moeperf.outgoing.variables import variable_text
 from pytest_moeperf.reporting.conditions import notes_of
 from pytest_moeperf.reporting.figures import Change, change_of, deciding_result, measured_throughput
 from pytest_moeperf.reporting.spent import Spent
@@ -303,7 +305,12 @@ def _list(names: Sequence[str], limit: int = 6) -> str:
 
 
 def _setting_lines(settings: Settings) -> Iterable[SettingLine]:
-    plain = told(to_plain(settings))
+    plain = to_plain(settings)
+    for server in (plain["server"], *plain["backend_servers"].values(), *plain["reference_servers"].values()):
+        server["env"] = {
+            name: variable_text(name, value, harmless=HARMLESS_ENV) for name, value in server["env"].items()
+        }
+    plain = told(plain)
     provenance = plain.pop("provenance")
     for name, value in _flatten(plain):
         source = (

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import json
+import os
 from collections.abc import Collection
 from pathlib import Path
 
@@ -12,6 +13,7 @@ import filelock
 from pytest_moeperf.model.codec import from_plain, to_plain
 from pytest_moeperf.model.run import Run
 from pytest_moeperf.model.workload import Cell
+from pytest_moeperf.outgoing import told
 from pytest_moeperf.servers.private_files import write_atomically
 
 JOURNAL_FOLDER = Path(".moeperf") / "interrupted"
@@ -76,7 +78,10 @@ class Journal:
 
     def add(self, run: Run) -> None:
         """:raises OSError: it can't be written."""
-        with self._path.open("a", encoding="utf-8") as file:
+        # Other users of the machine have no business with it.
+        descriptor = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW, 0o600)
+        with os.fdopen(descriptor, "a", encoding="utf-8") as file:
+            os.fchmod(descriptor, 0o600)
             file.write(_line(run))
 
     def finish(self, *, undecided: Collection[Cell] = ()) -> None:
@@ -94,7 +99,7 @@ class Journal:
 
 
 def _line(run: Run) -> str:
-    return json.dumps(to_plain(run), allow_nan=False) + "\n"
+    return json.dumps(told(to_plain(run)), allow_nan=False) + "\n"
 
 
 def told_kept(path: Path, text: str, command: str) -> list[str]:

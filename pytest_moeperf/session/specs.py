@@ -10,6 +10,7 @@ import pytest
 from pytest_moeperf.errors import UsageProblem
 from pytest_moeperf.model.settings import ServerSettings, Settings
 from pytest_moeperf.model.spec import ServerSpec, Stated
+from pytest_moeperf.outgoing.secrets import given_secrets, known_secrets, remember
 from pytest_moeperf.session.hooks import asked
 
 
@@ -81,7 +82,7 @@ def _through_hook(config: pytest.Config, settings: Settings, spec: ServerSpec) -
     where = f"hook pytest_moeperf_server_spec, backend {spec.backend}"
     changed: object = asked(where, lambda: config.hook.pytest_moeperf_server_spec(spec=spec, settings=settings))
     if changed is None:
-        return spec
+        changed = spec
     if not isinstance(changed, ServerSpec):
         raise UsageProblem(
             where=where,
@@ -89,6 +90,8 @@ def _through_hook(config: pytest.Config, settings: Settings, spec: ServerSpec) -
             allowed="a ServerSpec, or None to leave it as it is",
             next_step="return dataclasses.replace(spec, ...)",
         )
+    # Its log may repeat them.
+    remember((*known_secrets(changed.env), *given_secrets(changed.args)))
     return changed
 
 

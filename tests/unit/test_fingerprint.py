@@ -250,7 +250,7 @@ def test_no_secret_enters(server_info: dict[str, Any]) -> None:
     env = {"SGLANG_API_KEY": secret, "NCCL_X": secret, "HF_TOKEN": secret, "SGLANG_PROXY": f"http://a:{secret}@b"}
     made = fingerprint(info, env=env, environment={"cmdline": f"quiet token={secret}"}, software={"url": f"x {secret}"})
     assert secret not in repr(made)
-    assert made.server["env.NCCL_X"] == "***"
+    assert str(made.server["env.NCCL_X"]).startswith("not shown, sha256 ")
 
 
 def test_a_simulated_server_depends_on_its_imagined_machine_only() -> None:
@@ -339,3 +339,26 @@ def test_an_older_baseline_that_holds_less_of_a_model_stays_comparable() -> None
     digest = {"config_digest": "1"}
     assert fields(differences(of(**digest), of(**digest, quantization="fp8")), blocking=True) == []
     assert fields(differences(of(**digest), of(**digest, name="other")), blocking=True) == []
+
+
+def test_a_variable_that_no_list_knows_is_compared_by_its_digest_with_older_baselines_too() -> None:
+    def of(value: str, name: str = "SGLANG_PLUGIN_MODE") -> Fingerprint:
+        return fingerprint(None, env={name: value})
+
+    field = "env.SGLANG_PLUGIN_MODE"
+    here, other = of("planted-value"), of("another")
+    assert str(here.server[field]).startswith("not shown, sha256 ")
+    older = replace(here, server={**here.server, field: "planted-value"})
+    assert differences(older, here) == differences(here, older) == differences(here, of("planted-value")) == ()
+    for base, now in ((here, other), (older, other), (other, older)):
+        found = differences(base, now)
+        assert fields(found, blocking=True) == [f"server.{field}"]
+    # A value that says what a digest does is none.
+    forged = replace(here, server={**here.server, field: str(other.server[field])})
+    assert fields(differences(forged, here), blocking=True) == [f"server.{field}"]
+
+
+def test_a_harmless_variable_is_shown_as_before() -> None:
+    made = fingerprint(None, env={"SGLANG_SIMULATE_UNIFORM_EXPERTS": "1", "NCCL_ALGO": "Ring", "VLLM_LICENSE": "x"})
+    assert (made.server["env.SGLANG_SIMULATE_UNIFORM_EXPERTS"], made.server["env.NCCL_ALGO"]) == ("1", "Ring")
+    assert "env.VLLM_LICENSE" not in made.server

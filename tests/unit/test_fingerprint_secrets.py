@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pytest_moeperf.outgoing import secrets
 from pytest_moeperf.outgoing.secrets import REDACTED, is_secret_name, known_secrets, scrub_secrets
 
 SECRET = "Zq7-planted-secret-9"
@@ -127,3 +128,25 @@ def test_a_command_that_is_still_to_be_filled_in_stays_as_it_is() -> None:
     assert scrub_secrets(command) == command
     assert scrub_secrets(" ".join(command)) == " ".join(command)
     assert scrub_secrets("--api-key={api_key}x") != "--api-key={api_key}x"
+
+
+def test_what_a_process_was_given_is_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(secrets, "_remembered", set())
+    args = (
+        "--hf-token",
+        "planted-one",
+        "--x=1",
+        "--ssl-keyfile-password=planted-two",
+        "--api-key",
+        "--y",
+        "--api-key={api_key}",
+    )
+    assert secrets.given_secrets(()) == ()
+    assert secrets.given_secrets(args) == ("planted-one", "planted-two")
+    secrets.remember((*secrets.given_secrets(args), "short"))
+    assert scrub_secrets("said planted-two, planted-one, short") == f"said {REDACTED}, {REDACTED}, short"
+
+
+def test_the_environment_of_this_process_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SOME_WEBHOOK", "planted/in/env")
+    assert scrub_secrets({"log": "posting to planted/in/env"}) == {"log": f"posting to {REDACTED}"}

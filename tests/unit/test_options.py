@@ -13,6 +13,7 @@ from pytest_moeperf.model.settings import Settings
 from pytest_moeperf.options.declared import OPTIONS
 from pytest_moeperf.options.files import files_below, find_file, start_folders
 from pytest_moeperf.options.resolve import Given, resolve
+from pytest_moeperf.options.values import as_url
 from pytest_moeperf.options.variables import told_unknown
 from pytest_moeperf.servers.proctree import GUARDIAN_VARIABLE, LAUNCH_VARIABLE
 from pytest_moeperf.servers.runtime import LOCKS_VARIABLE, RUNTIME_VARIABLE
@@ -335,3 +336,26 @@ def test_the_simulated_engine_is_not_assumed_for_a_real_servers_settings(table: 
     assert text.startswith("[tool.moeperf] engine: ")
     assert "is set, but no engine: the simulated one would be measured" in text
     assert settings({**table, "engine": "simulated"}).engine == "simulated"
+
+
+@pytest.mark.parametrize("url", ["http://me:planted-pw@h:1", "https://planted-pw@h/v1", "me:planted-pw@h:1"])
+def test_a_url_with_a_password_is_refused_and_not_shown(url: str) -> None:
+    said = "a URL with a user or a password in it (user:password@) is not taken: the key of a server goes into MOEPERF_API_KEY"
+    expected = f"MOEPERF_ATTACH: {said}\n  next: mend the value; nothing was started"
+    assert refusal(environ={"MOEPERF_ATTACH": url}) == expected
+    for table in ({"attach": url}, {"attach": {"url": url}}):
+        assert "is not taken" in refusal(table)
+        assert "planted" not in refusal(table)
+    with pytest.raises(ValueError, match="is not taken"):
+        as_url(url)
+
+
+def test_a_password_in_an_argument_is_refused_and_not_shown() -> None:
+    text = refusal({"engine": "simulated", "server": {"args": ["--trace=x", "--to=http://me:planted-pw@h:1"]}})
+    assert "every user of this machine can read a command, not so [server.env]" in text
+    assert "planted" not in text
+
+
+def test_a_variable_that_is_no_string_is_named_without_the_others() -> None:
+    text = refusal({"engine": "simulated", "server": {"env": {"A": "planted", "B": 1}}})
+    assert text == "/suite/moeperf.toml [tool.moeperf.server] env: not a string: B"

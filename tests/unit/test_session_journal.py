@@ -30,6 +30,15 @@ def test_interrupted_runs_are_there_for_the_next_one(journal: Journal, tmp_path:
     assert Journal(tmp_path, "compare-triton").runs() == (FIRST, SECOND)
 
 
+def test_only_its_user_reads_it_and_it_holds_no_key(journal: Journal) -> None:
+    command = (*FIRST.launch.command, "--hf-token", "planted-hf-token", "--note=a\x1b[2Jb")
+    journal.path.chmod(0o644)
+    journal.add(replace(FIRST, id="third", launch=replace(FIRST.launch, command=command)))
+    assert journal.path.stat().st_mode & 0o777 == 0o600
+    assert "planted" not in journal.path.read_text()
+    assert journal.runs()[-1].launch.command[-3:] == ("--hf-token", "***", "--note=ab")
+
+
 def test_decided_runs_are_not_kept(journal: Journal) -> None:
     journal.finish()
     assert journal.runs() == ()

@@ -16,6 +16,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from pytest_moeperf.outgoing import printable_line, told
+from pytest_moeperf.outgoing.key import ApiKey
 
 LARGEST_ANSWER_BYTES = 16 * 2**20
 """/server_info of 64 ranks is 1 MB, /metrics of as many 5 MB."""
@@ -101,7 +102,7 @@ def ask(
     path: str = "",
     *,
     body: bytes | None = None,
-    api_key: str | None = None,
+    api_key: ApiKey | None = None,
     timeout_s: float,
     largest_bytes: int = LARGEST_ANSWER_BYTES,
 ) -> Answer:
@@ -115,7 +116,7 @@ def ask(
     if body is not None:
         headers["Content-Type"] = "application/json"
     if api_key:
-        headers["Authorization"] = f"Bearer {api_key}"
+        headers["Authorization"] = f"Bearer {api_key.reveal()}"
     try:
         parts = urlsplit(url)
         kind = {"http": http.client.HTTPConnection, "https": http.client.HTTPSConnection}[parts.scheme]

@@ -123,7 +123,8 @@ class Moeperf:
     @property
     def api_key(self) -> str | None:
         """The server's key, drawn for its launch: ``Authorization: Bearer KEY``. Never print or store it."""
-        return self._group.bench.live().api_key
+        key = self._group.bench.live().api_key
+        return None if key is None else key.reveal()
 
     def measure(self, **workload: Any) -> Outcome:
         """The verdict on this test's cell; fails the test if it does not pass.

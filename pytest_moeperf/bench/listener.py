@@ -10,6 +10,7 @@ from pytest_moeperf.model.run import Launch, Run
 from pytest_moeperf.model.server import ServerProgress, WaitNotice
 from pytest_moeperf.model.spec import ServerSpec
 from pytest_moeperf.model.workload import Cell
+from pytest_moeperf.outgoing.key import ApiKey
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -22,5 +23,5 @@ class Listener:
     """A server is starting."""
     on_wait: Callable[[WaitNotice], None]
     """Somebody else has the server or the device."""
-    on_ready: Callable[[ServerSpec, Launch, str, str | None], None]
+    on_ready: Callable[[ServerSpec, Launch, str, ApiKey | None], None]
     """A server answers and nothing was measured on it yet: its spec, its launch, URL and API key."""

@@ -36,6 +36,7 @@ from pytest_moeperf.metrics import compute_metrics
 from pytest_moeperf.model.records import ClientReport, LoadResult
 from pytest_moeperf.model.run import Check, Evidence, Fingerprint, Launch, Metrics, Plain, Run
 from pytest_moeperf.model.workload import Cell, Workload
+from pytest_moeperf.outgoing.key import ApiKey
 from pytest_moeperf.servers.measuring import measuring_lock
 from pytest_moeperf.telemetry import checks as gpu_checks
 from pytest_moeperf.telemetry import parse_prometheus, server_counters
@@ -84,7 +85,7 @@ class LiveServer:
     launch: Launch
     place: Place
     url: str
-    api_key: str | None
+    api_key: ApiKey | None
     protocol: str
     served_model: str
     read_log: Callable[[], str]

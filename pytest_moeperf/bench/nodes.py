@@ -13,11 +13,12 @@ import socket
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
-from pytest_moeperf.engines.sglang import API_KEY_FLAG
+from pytest_moeperf.engines.sglang import API_KEY_FLAG, CONFIG_FLAG
 from pytest_moeperf.engines.sglang_flags import without_option
 from pytest_moeperf.model.nodes import Node
 from pytest_moeperf.model.server import RENDEZVOUS_PLACEHOLDER, LaunchPlan, NodeCommand
 from pytest_moeperf.model.spec import ServerSpec
+from pytest_moeperf.outgoing.secrets import API_KEY_PLACEHOLDER, KEY_FILE_PLACEHOLDER
 
 Launcher = Callable[[Node], NodeCommand]
 LOOPBACK = "127.0.0.1"
@@ -73,9 +74,8 @@ def over_nodes(
                 rank=rank,
                 count=spec.nnodes,
                 host=spec.hosts[rank - 1] if spec.hosts else "",
-                # Only node 0 answers requests, and other users of a node can read its command lines.
-                command=_of_rank(without_option(plan.command, API_KEY_FLAG), rank, spec.nnodes, host),
-                env={**plan.env, **shares[rank]},
+                command=_of_rank(_without_key(plan.command), rank, spec.nnodes, host),
+                env={**_without_key_variable(plan.env), **shares[rank]},
                 cwd=plan.cwd or spec.cwd,
             )
         )
@@ -87,6 +87,16 @@ def over_nodes(
         env={**plan.env, **shares[0]},
         followers=followers,
     )
+
+
+def _without_key(command: Sequence[str]) -> Sequence[str]:
+    """Only node 0 answers requests, and other users of a node can read its command lines."""
+    command = without_option(command, API_KEY_FLAG)
+    return without_option(command, CONFIG_FLAG) if KEY_FILE_PLACEHOLDER in command else command
+
+
+def _without_key_variable(env: Mapping[str, str]) -> dict[str, str]:
+    return {name: value for name, value in env.items() if API_KEY_PLACEHOLDER not in value}
 
 
 def _of_rank(command: Sequence[str], rank: int, count: int, host: str) -> tuple[str, ...]:

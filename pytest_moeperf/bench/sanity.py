@@ -10,6 +10,7 @@ from pytest_moeperf.load.driver import drive
 from pytest_moeperf.load.prompts import make_prompts
 from pytest_moeperf.model.records import RequestRecord
 from pytest_moeperf.model.workload import Workload
+from pytest_moeperf.outgoing.key import ApiKey
 
 CONCURRENCY = 32
 CONTEXT_LENGTHS = (8, 16, 24, 48)
@@ -24,7 +25,7 @@ TIMEOUT_S = 300.0
 
 
 def greedy_answers(
-    *, url: str, protocol: str, api_key: str | None, model: str, forget: Callable[[], object]
+    *, url: str, protocol: str, api_key: ApiKey | None, model: str, forget: Callable[[], object]
 ) -> Answers | None:
     """What the server answers at temperature 0; None if a request failed.
 

@@ -33,6 +33,7 @@ from pytest_moeperf.model.run import CANDIDATE, REFERENCE, Check, Launch, Run
 from pytest_moeperf.model.server import LaunchPlan, NodeCommand, ServerProgress
 from pytest_moeperf.model.spec import ServerSpec
 from pytest_moeperf.model.workload import Cell
+from pytest_moeperf.outgoing.key import ApiKey
 from pytest_moeperf.servers.handle import Server
 from pytest_moeperf.servers.lease import lease
 from pytest_moeperf.servers.registry import list_servers
@@ -336,8 +337,9 @@ def _attached_place(spec: ServerSpec) -> Place:
     return attached_place(spec, attach(spec, api_key=_api_key()))
 
 
-def _api_key() -> str | None:
-    return os.environ.get("MOEPERF_API_KEY")
+def _api_key() -> ApiKey | None:
+    value = os.environ.get("MOEPERF_API_KEY")
+    return None if value is None else ApiKey(value)
 
 
 def _median(values: list[float]) -> float:

@@ -13,6 +13,7 @@ from pytest_moeperf.engines.unreachable import no_server, unreachable
 from pytest_moeperf.errors import ServerError
 from pytest_moeperf.model.server import LaunchPlan
 from pytest_moeperf.model.spec import ServerSpec
+from pytest_moeperf.outgoing.key import ApiKey
 
 READINGS = 4
 """Of the identity, one after the other on connections of their own: behind a round robin they differ."""
@@ -45,7 +46,7 @@ def identify(control: Control) -> Identity:
     return _identity(control, info, models)
 
 
-def attach(spec: ServerSpec, *, api_key: str | None = None) -> Identity:
+def attach(spec: ServerSpec, *, api_key: ApiKey | None = None) -> Identity:
     """Who answers at ``spec.attach_url``, with what the user states where the server is silent.
 
     :raises ServerError: nobody does, it is no inference server, several servers share the address, or another model

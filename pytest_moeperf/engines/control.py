@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from pytest_moeperf.asking import Answer, ask
+from pytest_moeperf.outgoing.key import ApiKey
 
 DEFAULT_TIMEOUT_S = 10.0
 """Of a whole exchange."""
@@ -17,7 +18,7 @@ class Control:
     """Small requests. Nothing here raises for a server's failure: the answer says what is wrong with it."""
 
     url: str
-    api_key: str | None = field(default=None, repr=False)
+    api_key: ApiKey | None = field(default=None, repr=False)
 
     def get_text(self, path: str, *, timeout_s: float = DEFAULT_TIMEOUT_S) -> Answer:
         return ask(self.url, path, api_key=self.api_key, timeout_s=timeout_s)

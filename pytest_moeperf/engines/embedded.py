@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import secrets
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -10,12 +9,13 @@ from pathlib import Path
 from pytest_moeperf.engines.owned_flags import refuse_owned_flags
 from pytest_moeperf.engines.sglang import API_KEY_FLAG
 from pytest_moeperf.engines.sglang_flags import option_of, refuse_missing_python, without_option
-from pytest_moeperf.engines.simulated.arguments import refuse_bad_arguments
+from pytest_moeperf.engines.simulated.arguments import API_KEY_VARIABLE, refuse_bad_arguments
 from pytest_moeperf.engines.simulated.launch import build_command, known_backends
 from pytest_moeperf.engines.simulated.profile import load_profile
 from pytest_moeperf.errors import UsageProblem
 from pytest_moeperf.model.server import PORT_PLACEHOLDER, LaunchPlan
 from pytest_moeperf.model.spec import ServerSpec
+from pytest_moeperf.outgoing.key import ApiKey
 from pytest_moeperf.outgoing.secrets import API_KEY_PLACEHOLDER
 
 
@@ -64,7 +64,7 @@ class SimulatedEngine:
             backend=spec.backend,
             model=spec.model or None,
             tensor_parallel=spec.tensor_parallel,
-            args=(f"{API_KEY_FLAG}={API_KEY_PLACEHOLDER}", *without_option(spec.args, API_KEY_FLAG)),
+            args=without_option(spec.args, API_KEY_FLAG),
             session_key=session,
             launch_key=launch,
             seed=0,
@@ -76,11 +76,12 @@ class SimulatedEngine:
             command=tuple(command),
             name=spec.label,
             spec_digest=spec.digest,
-            env=spec.env,
+            # Every user of this machine can read a command.
+            env={**spec.env, API_KEY_VARIABLE: API_KEY_PLACEHOLDER},
             cwd=spec.cwd or str(Path.cwd()),
             start_timeout_s=spec.start_timeout_s,
             devices=tuple(devices),
-            api_key=secrets.token_urlsafe(24) if own_key is None else own_key,
+            api_key=ApiKey.drawn() if own_key is None else ApiKey(own_key),
         )
 
 

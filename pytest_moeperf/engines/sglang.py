@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import secrets
+import re
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -19,10 +19,17 @@ from pytest_moeperf.engines.sglang_flags import (
 from pytest_moeperf.errors import UsageProblem
 from pytest_moeperf.model.server import PORT_PLACEHOLDER, LaunchPlan
 from pytest_moeperf.model.spec import ServerSpec
-from pytest_moeperf.outgoing.secrets import API_KEY_PLACEHOLDER
+from pytest_moeperf.outgoing.key import ApiKey
+from pytest_moeperf.outgoing.secrets import API_KEY_PLACEHOLDER, KEY_FILE_PLACEHOLDER
 
 BACKEND_FLAG = "--moe-runner-backend"
 API_KEY_FLAG = "--api-key"
+CONFIG_FLAG = "--config"
+KEY_IN_COMMAND = (
+    f"its API key is in its command line, which every user of this machine can read: SGLang would take it from one "
+    f"{CONFIG_FLAG} file, and one that the arguments name is that one"
+)
+_PLAIN_KEY = re.compile(r"[A-Za-z0-9._~+/=][A-Za-z0-9._~+/=-]*")
 READY_MARKER = "The server is fired up and ready to roll!"
 
 
@@ -53,7 +60,8 @@ class SglangEngine:
         refuse_unknown_flags(spec.args, installed)
 
     def notes(self, spec: ServerSpec) -> tuple[str, ...]:
-        return without_effect(spec.args)
+        shown = (KEY_IN_COMMAND,) if _key_in_command(spec.args) else ()
+        return (*without_effect(spec.args), *shown)
 
     def _check_backend(self, spec: ServerSpec, installed: InstalledSglang) -> None:
         if option_of(spec.args, BACKEND_FLAG) is not None:
@@ -80,10 +88,11 @@ class SglangEngine:
             command.append(f"{BACKEND_FLAG}={spec.backend}")
         if "--enable-metrics" not in spec.args:
             command.append("--enable-metrics")
-        # Its port is open to every user of this host. A key from the configuration goes the way of a generated one, so
-        # that it is in no command that is shown or stored.
+        # Its port is open to every user of this host, and so is its command. A key from the configuration goes the way
+        # of a generated one.
         own_key = option_of(spec.args, API_KEY_FLAG)
-        command.append(f"{API_KEY_FLAG}={API_KEY_PLACEHOLDER}")
+        in_a_file = not _key_in_command(spec.args)
+        command += [CONFIG_FLAG, KEY_FILE_PLACEHOLDER] if in_a_file else [f"{API_KEY_FLAG}={API_KEY_PLACEHOLDER}"]
         command += without_option(spec.args, API_KEY_FLAG)
         return LaunchPlan(
             command=tuple(command),
@@ -93,8 +102,17 @@ class SglangEngine:
             ready_log_marker=None if "--skip-server-warmup" in spec.args else READY_MARKER,
             start_timeout_s=spec.start_timeout_s,
             devices=tuple(devices),
-            api_key=secrets.token_urlsafe(24) if own_key is None else own_key,
+            api_key=ApiKey.drawn() if own_key is None else ApiKey(own_key),
+            # YAML, of which a JSON string is one. The key's own characters are no escapes in it: see _key_in_command.
+            key_file=f'api-key: "{API_KEY_PLACEHOLDER}"\n' if in_a_file else "",
         )
+
+
+def _key_in_command(args: Sequence[str]) -> bool:
+    """SGLang takes one ``--config FILE``, and makes arguments of what is in it: a key that begins with a dash would be
+    another option."""
+    own_key = option_of(args, API_KEY_FLAG)
+    return option_of(args, CONFIG_FLAG) is not None or (own_key is not None and not _PLAIN_KEY.fullmatch(own_key))
 
 
 def on_cpu(args: Sequence[str]) -> bool:

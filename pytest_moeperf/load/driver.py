@@ -21,6 +21,7 @@ from pytest_moeperf.load.pool import WorkerPool
 from pytest_moeperf.load.request import parse_target
 from pytest_moeperf.model.records import LoadResult
 from pytest_moeperf.model.workload import Workload
+from pytest_moeperf.outgoing.key import ApiKey
 
 SLOTS_A_WORKER = 512
 """One core reads about 80k events/s with kernel stamps: 512 streams at 6 ms a token."""
@@ -50,7 +51,7 @@ def drive(
     workload: Workload,
     prompts: Sequence[Sequence[int]],
     protocol: str = SGLANG,
-    api_key: str | None = None,
+    api_key: ApiKey | None = None,
     model: str = "",
     timeout_s: float,
     workers: int | None = None,
@@ -152,7 +153,7 @@ def _jobs(
     workload: Workload,
     prompts: Sequence[Sequence[int]],
     protocol: str,
-    api_key: str | None,
+    api_key: ApiKey | None,
     model: str,
     timeout_s: float,
     workers: int | None,
@@ -162,7 +163,7 @@ def _jobs(
 ) -> list[Job]:
     """Slots in equal shares; request i belongs to slot i modulo the concurrency, and so to that slot's worker."""
     target = parse_target(url)
-    if api_key is not None and not (api_key.isascii() and api_key.isprintable()):
+    if api_key is not None and not (api_key.reveal().isascii() and api_key.reveal().isprintable()):
         raise LoadError(what="the API key holds characters that an HTTP header can't carry")
     slots = min(workload.concurrency, workload.num_prompts)
     count = workers_for(slots, tls=target.tls) if workers is None else min(max(1, workers), slots)

@@ -9,6 +9,7 @@ import msgspec
 
 from pytest_moeperf.load.request import Target
 from pytest_moeperf.model.records import RequestRecord
+from pytest_moeperf.outgoing.key import ApiKey
 
 DEFAULT_HELD_BYTES = 256 * 1024 * 1024
 
@@ -32,7 +33,7 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     target: Target
     protocol: str
     model: str
-    api_key: str | None
+    api_key: ApiKey | None
     output_len: int
     slots: int
     first_slot: int
@@ -131,9 +132,14 @@ _PREFIX_BYTES = 8
 
 
 def write_frame(stream: IO[bytes], message: msgspec.Struct) -> None:
-    payload = msgspec.msgpack.encode(message)
+    # A worker needs the key: only this pipe gets it.
+    payload = msgspec.msgpack.encode(message, enc_hook=lambda key: str(key.reveal()))
     stream.write(len(payload).to_bytes(_PREFIX_BYTES, "big") + payload)
     stream.flush()
+
+
+def decode_job(payload: bytes) -> Job:
+    return msgspec.msgpack.decode(payload, type=Job, dec_hook=lambda _kind, value: ApiKey(value))
 
 
 def read_exactly(stream: IO[bytes], size: int) -> bytes | None:

@@ -10,6 +10,7 @@ import msgspec
 
 from pytest_moeperf.errors import LoadError
 from pytest_moeperf.load.events import OPENAI_CHAT, OPENAI_COMPLETIONS, SGLANG
+from pytest_moeperf.outgoing.key import ApiKey
 
 
 class Target(msgspec.Struct, frozen=True, kw_only=True):
@@ -51,7 +52,7 @@ def parse_target(url: str) -> Target:
 
 
 def request_bytes(
-    *, target: Target, protocol: str, prompt: Sequence[int], output_len: int, model: str, api_key: str | None
+    *, target: Target, protocol: str, prompt: Sequence[int], output_len: int, model: str, api_key: ApiKey | None
 ) -> bytes:
     """Head and body of one streaming request for exactly ``output_len`` tokens, greedy."""
     body = msgspec.json.encode(_payload(protocol, prompt, output_len, model))
@@ -64,7 +65,7 @@ def request_bytes(
         f"Content-Length: {len(body)}",
     ]
     if api_key:
-        head.append(f"Authorization: Bearer {api_key}")
+        head.append(f"Authorization: Bearer {api_key.reveal()}")
     return "\r\n".join([*head, "", ""]).encode("latin-1") + body
 
 

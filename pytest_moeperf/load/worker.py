@@ -15,7 +15,7 @@ import msgspec
 
 from pytest_moeperf.errors import LoadError
 from pytest_moeperf.load.client import LoadClient, OwnerGone, Progress
-from pytest_moeperf.load.job import Beat, Failed, Finished, Job, Ready, Start, read_frame, write_frame
+from pytest_moeperf.load.job import Beat, Failed, Finished, Job, Ready, Start, decode_job, read_frame, write_frame
 
 
 def main() -> int:
@@ -25,7 +25,7 @@ def main() -> int:
     job_bytes = read_frame(commands)
     if job_bytes is None:
         return 0
-    job = msgspec.msgpack.decode(job_bytes, type=Job)
+    job = decode_job(job_bytes)
     _pin(job.cpu)
     try:
         return _work(job, commands, out)

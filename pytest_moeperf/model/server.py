@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any, Final, Literal, get_args
 
+from pytest_moeperf.outgoing.key import ApiKey
+
 PORT_PLACEHOLDER: Final = "{port}"
 RENDEZVOUS_PLACEHOLDER: Final = "{rendezvous_port}"
 
@@ -32,7 +34,8 @@ class LaunchPlan:
     """Everything that is needed to launch one server. Made by an engine, carried out by the servers room."""
 
     command: tuple[str, ...]
-    """Program and arguments. ``{port}`` and ``{api_key}`` stand wherever those go, also inside an argument."""
+    """Program and arguments. ``{port}`` stands wherever it goes, also inside an argument. So does ``{api_key}``, where
+    the engine takes its key in no other way: every user of the machine can read a command."""
     name: str
     """For people: ``flashinfer_cutedsl (sglang, TP8)``."""
     spec_digest: str
@@ -49,8 +52,11 @@ class LaunchPlan:
     """From SIGTERM to SIGKILL."""
     devices: tuple[str, ...] = ()
     """GPU UUIDs, or keys such as ``cpu:0-7``."""
-    api_key: str | None = field(default=None, repr=False)
+    api_key: ApiKey | None = field(default=None, repr=False)
     """Never shown, logged or recorded."""
+    key_file: str = ""
+    """Text of a private file that gives the engine its key, with ``{api_key}`` in it; its path is ``{key_file}`` in the
+    command. Empty: there is none."""
     followers: tuple[NodeCommand, ...] = ()
     """The further nodes of a server that spans several. They live and end with it, and write into its log."""
 

@@ -19,7 +19,9 @@ from pytest_moeperf.outgoing.shapes import SHAPES
 T = TypeVar("T")
 
 API_KEY_PLACEHOLDER: Final = "{api_key}"
-"""In a command or an environment that is still to be filled in."""
+"""In a command, an environment or a file that is still to be filled in."""
+KEY_FILE_PLACEHOLDER: Final = "{key_file}"
+"""In a command: the path of the file that holds the key."""
 REDACTED = "***"
 
 SHORTEST_KNOWN_SECRET = 6
@@ -116,10 +118,20 @@ def scrub_secrets(value: T, *, known: Iterable[str] = ()) -> T:
     ``None``, booleans and empty strings stay under any name: that no key was set is a fact and no secret. So do numbers
     under names that end in ``token``: those are counts.
     """
-    every = {secret for secret in known if len(secret) >= SHORTEST_KNOWN_SECRET} | _remembered
-    every |= set(known_secrets(os.environ))
-    literal = tuple(sorted(every, key=len, reverse=True))
-    return cast("T", _scrub(value, literal))
+    return cast("T", _scrub(value, _known(known)))
+
+
+def without_known(text: str) -> str:
+    """Without what this process knows to be a secret. For long texts whose pieces are scrubbed where they leave."""
+    for secret in _known(()):
+        text = text.replace(secret, REDACTED)
+    return text
+
+
+def _known(more: Iterable[str]) -> tuple[str, ...]:
+    """Longest first: one may be a piece of another."""
+    every = {*(secret for secret in more if len(secret) >= SHORTEST_KNOWN_SECRET), *_remembered}
+    return tuple(sorted(every.union(known_secrets(os.environ)), key=len, reverse=True))
 
 
 def _scrub(value: Any, known: tuple[str, ...]) -> Any:
@@ -163,17 +175,22 @@ def _scrub_items(items: Iterable[Any], known: tuple[str, ...]) -> list[Any]:
 
 
 def _scrub_text(text: str, known: tuple[str, ...]) -> str:
+    # A known one that is a word ("secret") may be a piece of the name that tells another one: it goes last.
     for secret in known:
-        text = text.replace(secret, REDACTED)
+        if not secret.isalpha():
+            text = text.replace(secret, REDACTED)
     if len(text) < _SHORTEST_SHAPE and text.replace("_", "").isalnum():
-        return text  # one of a report's many words: no name, no value
+        return REDACTED if text in known else text  # one of a report's many words: no name, no value
     text = _USERINFO.sub(rf"\g<head>{REDACTED}", text)
     text = _HEADER.sub(rf"\g<head>{REDACTED}", text)
     for pattern in (_SHELL, _ASSIGNMENT, _FLAG):
         text = pattern.sub(_hide_assigned, text)
     text = _BEARER.sub(rf"\g<head>{REDACTED}", text)
     text = _CURL.sub(rf"\g<head>{REDACTED}", text)
-    return SHAPES.sub(REDACTED, text)
+    text = SHAPES.sub(REDACTED, text)
+    for secret in known:
+        text = text.replace(secret, REDACTED)
+    return text
 
 
 def _hide_assigned(match: re.Match[str]) -> str:

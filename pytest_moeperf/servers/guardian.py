@@ -23,6 +23,7 @@ from typing import Any
 
 from pytest_moeperf.servers import gpu_memory, proctree, wire
 from pytest_moeperf.servers.launch_folder import (
+    KEY_FILE_NAME,
     KEY_NAME,
     LOG_NAME,
     SOCKET_NAME,
@@ -199,6 +200,8 @@ class Guardian:
         try:
             if message["api_key"] is not None:
                 write_atomically(folder / KEY_NAME, message["api_key"].encode())
+            if message["key_file"]:
+                write_atomically(folder / KEY_FILE_NAME, message["key_file"].encode())
             self._server = self._start_process(message, message, create_private(folder / LOG_NAME))
             for rank, node in enumerate(message["followers"], start=1):
                 log = os.open(folder / LOG_NAME, os.O_WRONLY | os.O_APPEND | os.O_NOFOLLOW)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pytest_moeperf.model.server import ServerRecord
+from pytest_moeperf.outgoing.key import ApiKey
 from pytest_moeperf.servers import proctree
 from pytest_moeperf.servers.link import GuardianLink, process_of
 from pytest_moeperf.servers.logfile import TAIL_LINES, ServerLog
@@ -13,9 +14,9 @@ from pytest_moeperf.servers.wire import LineClosedError
 class Server:
     """One ready server. Valid as long as its lease."""
 
-    def __init__(self, link: GuardianLink, *, api_key: str | None, started_here: bool) -> None:
+    def __init__(self, link: GuardianLink, *, api_key: ApiKey | None, started_here: bool) -> None:
         self._link = link
-        self._log = ServerLog(link.record.log_path, secrets=(api_key or "",))
+        self._log = ServerLog(link.record.log_path)
         self.api_key = api_key
         """Of the server that runs, which may be another than that of the plan: the first lease chose it."""
         self.started_here = started_here

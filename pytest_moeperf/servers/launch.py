@@ -22,7 +22,7 @@ from pytest_moeperf.model.server import (
     NodeCommand,
     ServerRecord,
 )
-from pytest_moeperf.outgoing.secrets import API_KEY_PLACEHOLDER
+from pytest_moeperf.outgoing.secrets import API_KEY_PLACEHOLDER, KEY_FILE_PLACEHOLDER
 from pytest_moeperf.servers import launch_folder, proctree
 from pytest_moeperf.servers.link import GuardianLink, HolderIdentity, end_orphans, wait_for_death
 from pytest_moeperf.servers.ports import free_port
@@ -56,7 +56,12 @@ def launch(plan: LaunchPlan, *, root: Path, port: int, holder: HolderIdentity, e
             what=f"{plan.name} could not be started: {folder} cannot be written: {error.strerror}",
             hint=f"see df -h, or name another folder with {RUNTIME_VARIABLE}",
         ) from error
-    values = {PORT_PLACEHOLDER: str(port), API_KEY_PLACEHOLDER: plan.api_key or ""}
+    key = plan.api_key.reveal() if plan.api_key else None
+    values = {
+        PORT_PLACEHOLDER: str(port),
+        API_KEY_PLACEHOLDER: key or "",
+        KEY_FILE_PLACEHOLDER: str(folder / launch_folder.KEY_FILE_NAME),
+    }
     if plan.followers:
         values[RENDEZVOUS_PLACEHOLDER] = str(free_port())
     url_host = f"[{plan.host}]" if ":" in plan.host else plan.host
@@ -70,7 +75,8 @@ def launch(plan: LaunchPlan, *, root: Path, port: int, holder: HolderIdentity, e
         "cwd": plan.cwd or str(Path.cwd()),
         "folder": str(folder),
         # The guardian writes it down: what it wrote it also removes, should this process be killed now.
-        "api_key": plan.api_key,
+        "api_key": key,
+        "key_file": _filled(plan.key_file, values),
         "stop_timeout_s": plan.stop_timeout_s,
         "gpus": gpus,
         "gpu_module_folder": _folder_of_module("pynvml") if gpus else None,

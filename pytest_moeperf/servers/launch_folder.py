@@ -14,6 +14,8 @@ from pytest_moeperf.servers.private_files import write_atomically
 RECORD_NAME = "record.json"
 SOCKET_NAME = "socket"
 KEY_NAME = "key"
+KEY_FILE_NAME = "key.yaml"
+"""The key again, in the engine's own form."""
 LOG_NAME = "server.log"
 GUARDIAN_LOG_NAME = "guardian.log"
 
@@ -69,5 +71,5 @@ class RecordKeeper:
 
 def remove_all_but_logs(folder: Path) -> None:
     """What says that the launch lives."""
-    for name in (SOCKET_NAME, KEY_NAME, RECORD_NAME):
+    for name in (SOCKET_NAME, KEY_NAME, KEY_FILE_NAME, RECORD_NAME):
         (folder / name).unlink(missing_ok=True)

@@ -13,6 +13,7 @@ from pathlib import Path
 import filelock
 
 from pytest_moeperf.model.server import LaunchPlan, ServerProgress, ServerRecord, WaitNotice
+from pytest_moeperf.outgoing.key import ApiKey
 from pytest_moeperf.servers import launch_folder
 from pytest_moeperf.servers.handle import Server
 from pytest_moeperf.servers.launch import launch
@@ -125,7 +126,7 @@ def _launched(
             server_link.announce_ready(start_s)
         except LineClosedError as error:
             server_link.stop(f"{holder.label}: its guardian is gone")
-            log = ServerLog(server_link.record.log_path, secrets=(plan.api_key or "",))
+            log = ServerLog(server_link.record.log_path)
             raise exited_error(plan.name, None, log, when="with its guardian, as it got ready") from error
         except BaseException as error:
             server_link.stop(f"{holder.label}: it did not get ready")
@@ -244,9 +245,9 @@ def _launcher_text(device: str, plan: LaunchPlan) -> tuple[str, str]:
     return f"{device} to launch {plan.name} on", "somebody else launches there"
 
 
-def _key_of(record: ServerRecord) -> str | None:
+def _key_of(record: ServerRecord) -> ApiKey | None:
     try:
-        return read_private(Path(record.folder) / launch_folder.KEY_NAME).decode()
+        return ApiKey(read_private(Path(record.folder) / launch_folder.KEY_NAME).decode())
     except FileNotFoundError:
         return None
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Sequence
 from pathlib import Path
 
 from pytest_moeperf.outgoing import printable, scrub_secrets
+from pytest_moeperf.outgoing.secrets import without_known
 
 TAIL_LINES = 12
 _TAIL_BYTES = 64 * 1024
@@ -19,11 +19,10 @@ _OVERWRITTEN = re.compile(rb"^[^\n]*\r(?=[^\r\n])", re.MULTILINE)
 
 
 class ServerLog:
-    """One server's log. Every text that leaves it is printable, without this server's secrets."""
+    """One server's log. Every text that leaves it is printable, without the secrets that this process knows."""
 
-    def __init__(self, path: str | Path, *, secrets: Sequence[str] = ()) -> None:
+    def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
-        self._secrets = tuple(secret for secret in secrets if secret)
         self._read_to = 0
         self._half_line = b""
 
@@ -56,10 +55,7 @@ class ServerLog:
             return file.read()
 
     def _clean(self, content: bytes) -> str:
-        text = printable(_LINE_END.sub(b"\n", content).decode("utf-8", "replace"))
-        for secret in self._secrets:
-            text = text.replace(secret, "***")
-        return text
+        return without_known(printable(_LINE_END.sub(b"\n", content).decode("utf-8", "replace")))
 
 
 def _shortened(line: str) -> str:

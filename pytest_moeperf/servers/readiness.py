@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from pytest_moeperf.asking import ask
 from pytest_moeperf.model.server import LaunchPlan, ServerProgress, ServerRecord
+from pytest_moeperf.outgoing.key import ApiKey
 from pytest_moeperf.servers.hints import hint_for_exit, hint_for_silence
 from pytest_moeperf.servers.link import GuardianLink
 from pytest_moeperf.servers.logfile import TAIL_LINES, ServerLog
@@ -34,7 +35,7 @@ class Health:
     """``200``, ``503``, ``connection refused``."""
 
 
-def ask_health(host: str, port: int, path: str, *, api_key: str | None, timeout_s: float = _ANSWER_S) -> Health:
+def ask_health(host: str, port: int, path: str, *, api_key: ApiKey | None, timeout_s: float = _ANSWER_S) -> Health:
     """One GET. Never raises: a server that is starting answers in every possible way."""
     answer = ask(f"http://{host}:{port}", path, api_key=api_key, timeout_s=timeout_s)
     text = str(answer.status) if answer.status is not None else answer.problem.removeprefix(f"{path}: ")
@@ -56,7 +57,7 @@ def wait_ready(
     :raises ServerNotReady: it lives, and is not ready after ``plan.start_timeout_s``.
     """
     record = link.record
-    log = ServerLog(record.log_path, secrets=(plan.api_key or "",))
+    log = ServerLog(record.log_path)
     began = clock()
     phase, detail = "launched", ""
     marked = plan.ready_log_marker is None

@@ -27,6 +27,7 @@ from pytest_moeperf.model.server import NodeCommand
 from pytest_moeperf.model.settings import Settings
 from pytest_moeperf.model.spec import ServerSpec
 from pytest_moeperf.model.verdict import Outcome
+from pytest_moeperf.outgoing.key import ApiKey
 from pytest_moeperf.session.checks import check_specs, refuse_other_configuration
 from pytest_moeperf.session.group import Group
 from pytest_moeperf.session.hooks import asked
@@ -158,8 +159,9 @@ class MeasuringSession:
         )
         return own or LAUNCHERS[spec.launcher](node)
 
-    def _server_ready(self, spec: ServerSpec, launch: Launch, url: str, api_key: str | None) -> None:
-        self.config.hook.pytest_moeperf_server_ready(spec=spec, launch=launch, url=url, api_key=api_key)
+    def _server_ready(self, spec: ServerSpec, launch: Launch, url: str, api_key: ApiKey | None) -> None:
+        key = None if api_key is None else api_key.reveal()
+        self.config.hook.pytest_moeperf_server_ready(spec=spec, launch=launch, url=url, api_key=key)
 
     def plan_lines(self) -> list[str]:
         """What would be launched and measured, at what cost. Launches nothing."""

@@ -21,6 +21,7 @@ from pytest_moeperf.baselines.files import FileStore
 from pytest_moeperf.baselines.store import Entry
 from pytest_moeperf.engines.control import Control
 from pytest_moeperf.model.server import ServerRecord
+from pytest_moeperf.outgoing.key import ApiKey
 from pytest_moeperf.servers.runtime import LOCKS_VARIABLE, RUNTIME_VARIABLE
 from pytest_moeperf.session.journal import JOURNAL_FOLDER
 
@@ -237,7 +238,7 @@ def eventually(condition: Callable[[], bool], describe: Callable[[], str]) -> No
 
 def control_of(record: ServerRecord) -> Control:
     key = Path(record.folder) / "key"
-    return Control(url=record.url, api_key=key.read_text() if key.exists() else None)
+    return Control(url=record.url, api_key=ApiKey(key.read_text()) if key.exists() else None)
 
 
 def running_requests(record: ServerRecord) -> float:

@@ -108,6 +108,13 @@ def test_a_server_listens_on_the_loopback_only(measured: Measured) -> None:
     assert [each.listening for each in seen] == [{"127.0.0.1"}] * 2
 
 
+def test_no_command_line_holds_a_key(measured: Measured) -> None:
+    """Other users of the host read them in /proc."""
+    _, seen, _ = measured
+    commands = [command for each in seen for command in each.commands]
+    assert not [command for command in commands for each in seen if each.key in command]
+
+
 def test_no_shell_is_in_between(measured: Measured) -> None:
     _, seen, _ = measured
     commands = [command for each in seen for command in each.commands]

@@ -30,6 +30,7 @@ from pytest_moeperf.load.prompts import make_prompts
 from pytest_moeperf.metrics import compute_metrics
 from pytest_moeperf.model.records import LoadResult
 from pytest_moeperf.model.workload import Workload
+from pytest_moeperf.outgoing.key import ApiKey
 
 ROOT = Path(__file__).parents[2]
 PEM = Path(__file__).parent / "data" / "load_localhost.pem"
@@ -97,11 +98,11 @@ def test_without_kernel_stamps_the_report_says_so(monkeypatch: pytest.MonkeyPatc
 def test_request_bytes() -> None:
     prompts = make_prompts(WORKLOAD, run_key="test")
     with serving(Connection.serve) as server:
-        load(server, api_key="secret")
+        load(server, api_key=ApiKey("planted-key"))
         first = next(request for request in server.requests if f"[{prompts[0][0]},".encode() in request)
     head, body = first.split(b"\r\n\r\n")
     assert head.splitlines()[0] == b"POST /generate HTTP/1.1"
-    assert b"Authorization: Bearer secret" in head
+    assert b"Authorization: Bearer planted-key" in head
     assert body.decode() == (
         f'{{"input_ids":{str(list(prompts[0])).replace(" ", "")},'
         '"sampling_params":{"temperature":0.0,"max_new_tokens":4,"ignore_eos":true},"stream":true}'
@@ -379,7 +380,7 @@ def test_a_killed_owner_leaves_no_worker_behind() -> None:
         ({"protocol": "grpc"}, "unknown protocol 'grpc'\n  next: one of sglang, openai-completions, openai-chat"),
         ({"arrivals": "bursty"}, "unknown arrivals 'bursty'"),
         ({"timeout_s": 0}, "timeout_s must be above 0, not 0"),
-        ({"api_key": "a\nb"}, "the API key holds characters that an HTTP header can't carry"),
+        ({"api_key": ApiKey("a\nb")}, "the API key holds characters that an HTTP header can't carry"),
         ({"prompts": [[1]]}, "1 prompts for a workload of 20 requests"),
         ({"workload": Workload(concurrency=0, num_prompts=20)}, "concurrency and output_len must be at least 1"),
         (

@@ -14,10 +14,12 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import psutil
 import pytest
 
 from pytest_moeperf.errors import ServerError, UsageProblem
 from pytest_moeperf.model.server import LaunchPlan, ServerProgress, ServerRecord, WaitNotice
+from pytest_moeperf.outgoing.key import ApiKey
 from pytest_moeperf.servers import launch as launch_module
 from pytest_moeperf.servers import lease as lease_module
 from pytest_moeperf.servers import proctree
@@ -455,14 +457,25 @@ def test_stop_asks_before_it_ends_a_server_in_use() -> None:
 
 def test_the_api_key_is_shared_with_the_server_and_shown_to_nobody() -> None:
     secret = "sk-very-secret"
-    keyed = plan("--api-key={api_key}", "--say=server_args: api_key={api_key}", api_key=secret)
-    with lease(keyed, label="me") as server, lease(plan(api_key="another"), label="you") as shared:
-        assert (server.api_key, shared.api_key) == (secret, secret)
+    key = ApiKey(secret)
+    keyed = plan("--api-key={api_key}", "--say=server_args: api_key={api_key}", api_key=key)
+    with lease(keyed, label="me") as server, lease(plan(api_key=ApiKey("another-key-1")), label="you") as shared:
+        assert (server.api_key, shared.api_key) == (key, key)
         assert server.log_text() == "server_args: api_key=***\n"
         assert server.log_tail() == ("server_args: api_key=***",)
         assert secret not in repr(keyed) + repr(server) + json.dumps(server.record.to_dict())
         assert (Path(server.record.folder) / "key").stat().st_mode & 0o777 == 0o600
     assert not (Path(server.record.folder) / "key").exists()
+
+
+def test_an_engine_that_reads_its_key_from_a_file_gets_a_private_one() -> None:
+    keyed = plan("--say={key_file}", api_key=ApiKey("planted-key-2"), key_file='api-key: "{api_key}"\n')
+    with lease(keyed, label="me") as server:
+        path = Path(server.log_text().strip())
+        assert path.read_text() == 'api-key: "planted-key-2"\n'
+        assert path.stat().st_mode & 0o777 == 0o600
+        assert "planted" not in "".join(psutil.Process(server.pid).cmdline())
+    assert not path.exists()
 
 
 def test_a_torn_record_loses_no_server(runtime: Path) -> None:
@@ -549,7 +562,7 @@ def test_a_full_disk_is_told_before_anything_starts(monkeypatch: pytest.MonkeyPa
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(launch_module, "create_private", full)
-    with pytest.raises(RuntimeFolderError) as caught, lease(plan(api_key="k"), label="me"):
+    with pytest.raises(RuntimeFolderError) as caught, lease(plan(api_key=ApiKey("k")), label="me"):
         pass
     (folder,) = (runtime / "launches").iterdir()
     assert str(caught.value) == (

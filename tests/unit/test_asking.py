@@ -14,6 +14,7 @@ from contextlib import contextmanager, suppress
 import pytest
 
 from pytest_moeperf.engines.control import Control
+from pytest_moeperf.outgoing.key import ApiKey
 
 Script = Callable[[socket.socket, bytes], None]
 
@@ -75,7 +76,7 @@ HEAD = b"HTTP/1.1 200 OK\r\n"
 
 def test_a_good_answer_and_what_is_sent() -> None:
     with serving(saying(b'{"a": [1]}')) as (url, heads):
-        control = Control(url=f"{url}/base/", api_key="k")
+        control = Control(url=f"{url}/base/", api_key=ApiKey("k"))
         answer = control.get_json("/server_info")
         assert (answer.good, answer.data, answer.status, answer.problem) == (True, {"a": [1]}, 200, "")
         assert control.post("/flush_cache?timeout=1").good
@@ -118,7 +119,7 @@ def test_a_good_answer_and_what_is_sent() -> None:
 )
 def test_odd_answers(script: Script, cause: str, problem: str) -> None:
     with serving(script) as (url, heads):
-        answer = Control(url=url, api_key="k").get_json("/x")
+        answer = Control(url=url, api_key=ApiKey("k")).get_json("/x")
     assert answer.cause == cause
     assert answer.problem.startswith(problem)
     assert answer.data is None
@@ -159,7 +160,7 @@ def test_no_address(url: str) -> None:
 
 def test_a_key_that_no_header_carries() -> None:
     with serving(saying(b"{}")) as (url, _):
-        assert Control(url=url, api_key="k\r\nX: y").get_json("/x").cause == "url"
+        assert Control(url=url, api_key=ApiKey("k\r\nX: y")).get_json("/x").cause == "url"
 
 
 def test_tls_towards_a_plain_server() -> None:

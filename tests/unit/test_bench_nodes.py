@@ -14,6 +14,7 @@ from pytest_moeperf.model.server import LaunchPlan, NodeCommand
 from pytest_moeperf.model.settings import Settings
 from pytest_moeperf.model.spec import ServerSpec
 from pytest_moeperf.options.resolve import Given, resolve
+from pytest_moeperf.outgoing.key import ApiKey
 
 SPEC = ServerSpec(engine="sglang", backend="triton", tensor_parallel=4, nnodes=2)
 PLAN = LaunchPlan(
@@ -22,7 +23,7 @@ PLAN = LaunchPlan(
     spec_digest="d",
     env={"A": "1 2"},
     cwd="/suite",
-    api_key="secret",
+    api_key=ApiKey("planted-key"),
 )
 RANK_0 = (*PLAN.command, "--nnodes", "2", "--node-rank", "0", "--dist-init-addr")
 RANK_1 = (*PLAN.command[:-1], "--nnodes", "2", "--node-rank", "1", "--dist-init-addr")
@@ -54,6 +55,17 @@ def test_ssh_gets_one_quoted_line_and_no_api_key() -> None:
     assert line[:6] == ["env", "--chdir=/suite", "A=1 2", "python", "-m", "sglang.launch_server"]
     assert line[-6:] == ["--nnodes", "3", "--node-rank", "2", "--dist-init-addr", "10.0.0.1:{rendezvous_port}"]
     assert all("api" not in part for node in plan.followers for part in node.command)
+
+
+def test_no_other_node_gets_the_key_of_a_file_or_a_variable() -> None:
+    spec = replace(SPEC, launcher="ssh", hosts=("node1",), rendezvous="10.0.0.1")
+    ours = replace(PLAN, command=(*PLAN.command[:-1], "--config", "{key_file}"), key_file="{api_key}")
+    theirs = replace(PLAN, command=(*PLAN.command, "--config", "own.yaml"), env={"A": "1 2", "KEY": "{api_key}"})
+    plans = [over_nodes(ours, spec), over_nodes(theirs, spec)]
+    assert "{key_file}" in plans[0].command
+    lines = [plan.followers[0].command[6] for plan in plans]
+    assert not [line for line in lines if "key" in line.lower()]
+    assert ["own.yaml" in line for line in lines] == [False, True]
 
 
 def test_slurm_takes_the_next_nodes_of_the_allocation() -> None:

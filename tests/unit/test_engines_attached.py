@@ -14,6 +14,7 @@ from pytest_moeperf.engines.attached import attach
 from pytest_moeperf.engines.unreachable import unreachable
 from pytest_moeperf.errors import ServerError
 from pytest_moeperf.model.spec import ServerSpec, Stated
+from pytest_moeperf.outgoing.key import ApiKey
 
 URL = "http://gpu-box:30000"
 SGLANG = {"model_path": "/models/GLM-5", "moe_runner_backend": "triton", "version": "0.5.14"}
@@ -30,7 +31,7 @@ def answering(monkeypatch: pytest.MonkeyPatch, replies: Callable[[str], Any]) ->
     """``replies`` gives JSON, a text, or None for an endpoint that is not there."""
 
     class Scripted:
-        def __init__(self, *, url: str, api_key: str | None) -> None:
+        def __init__(self, *, url: str, api_key: ApiKey | None) -> None:
             del url, api_key
 
         def get_json(self, path: str) -> Answer:

@@ -8,10 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from pytest_moeperf.engines.sglang import SglangEngine, on_cpu
+from pytest_moeperf.engines.sglang import KEY_IN_COMMAND, SglangEngine, on_cpu
 from pytest_moeperf.engines.sglang_flags import installed_sglang, option_of
 from pytest_moeperf.errors import UsageProblem
 from pytest_moeperf.model.spec import ServerSpec
+from pytest_moeperf.outgoing.key import ApiKey
 
 FLAGS = {
     "--moe-runner-backend": ["auto", "triton", "flashinfer_cutlass"],
@@ -63,7 +64,7 @@ def test_the_backend_is_implied_and_the_users_arguments_come_last(python: str, m
     )
     assert plan.command == (
         *(python, "-m", "sglang.launch_server", "--model-path", model, "--host", "127.0.0.1", "--port", "{port}"),
-        *("--tp-size", "8", "--moe-runner-backend=triton", "--enable-metrics", "--api-key={api_key}"),
+        *("--tp-size", "8", "--moe-runner-backend=triton", "--enable-metrics", "--config", "{key_file}"),
         "--quantization=modelopt_fp4",
     )
     assert plan.devices == ("GPU-1",)
@@ -87,9 +88,21 @@ def test_the_users_own_key_stands_in_no_command(python: str, model: str, argumen
         session="s",
         launch="l",
     )
-    assert plan.command[-3:] == ("--api-key={api_key}", "--mem-fraction-static=0.5", "--disable-radix-cache")
+    assert plan.command[-4:] == ("--config", "{key_file}", "--mem-fraction-static=0.5", "--disable-radix-cache")
     assert "mine" not in " ".join(plan.command)
-    assert plan.api_key == "mine"
+    assert plan.api_key == ApiKey("mine")
+    assert plan.key_file == 'api-key: "{api_key}"\n'
+
+
+@pytest.mark.parametrize("arguments", [("--config", "mine.yaml"), ("--api-key=-dash",), ("--api-key=a'b",)])
+def test_a_key_that_fits_into_no_file_is_in_the_command_and_that_is_told(
+    python: str, model: str, arguments: tuple[str, ...]
+) -> None:
+    own = spec(python=python, model=model, args=arguments)
+    plan = SglangEngine().launch_plan(own, devices=(), session="s", launch="l")
+    assert "--api-key={api_key}" in plan.command
+    assert plan.key_file == ""
+    assert SglangEngine().notes(own) == (KEY_IN_COMMAND,)
 
 
 def test_every_launch_has_a_key_of_its_own(python: str, model: str) -> None:
@@ -98,7 +111,7 @@ def test_every_launch_has_a_key_of_its_own(python: str, model: str) -> None:
         for name in ("one", "two")
     }
     assert len(keys) == 2
-    assert all(key is not None and len(key) >= 32 for key in keys)
+    assert all(key is not None and len(key.reveal()) >= 32 for key in keys)
 
 
 def test_the_flags_are_asked_once_a_version(python: str, tmp_path: Path) -> None:

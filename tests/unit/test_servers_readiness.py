@@ -8,6 +8,7 @@ from typing import cast
 import pytest
 
 from pytest_moeperf.model.server import LaunchPlan, ServerProgress
+from pytest_moeperf.outgoing.key import ApiKey
 from pytest_moeperf.servers import readiness
 from pytest_moeperf.servers.link import GuardianLink
 from pytest_moeperf.servers.problems import ServerExited, ServerNotReady
@@ -36,8 +37,8 @@ class FakeWorld:
         monkeypatch.setattr(readiness, "ask_health", self._ask_health)
         monkeypatch.setattr(readiness, "stranger_on", lambda _record: self.strangers.pop(0) if self.strangers else None)
 
-    def _ask_health(self, _host: str, _port: int, _path: str, *, api_key: str | None) -> Health:
-        assert api_key == "k"
+    def _ask_health(self, _host: str, _port: int, _path: str, *, api_key: ApiKey | None) -> Health:
+        assert api_key == ApiKey("k")
         self.asked_at.append(self.now_s)
         return GOOD if self.now_s >= self.good_from_s else BAD
 
@@ -58,7 +59,7 @@ class FakeWorld:
             command=("{port}",),
             name="fake",
             spec_digest="d",
-            api_key="k",
+            api_key=ApiKey("k"),
             ready_log_marker=marker,
             start_timeout_s=start_timeout_s,
         )

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from pytest_moeperf.model.server import RECORD_SCHEMA, Holder, LaunchPlan, ServerRecord, WaitNotice
+from pytest_moeperf.outgoing.key import ApiKey
 
 
 def record() -> ServerRecord:
@@ -79,7 +80,11 @@ def test_a_record_with_a_field_missing_is_refused() -> None:
 
 def test_a_plan_shows_no_secret() -> None:
     plan = LaunchPlan(
-        command=("serve", "--port={port}"), name="x", spec_digest="d", api_key="s3cret", env={"HF_TOKEN": "t0ken"}
+        command=("serve", "--port={port}"),
+        name="x",
+        spec_digest="d",
+        api_key=ApiKey("s3cret"),
+        env={"HF_TOKEN": "t0ken"},
     )
     assert "s3cret" not in repr(plan)
     assert "t0ken" not in repr(plan)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import re
 import shlex
 import sys
@@ -14,6 +15,8 @@ from pytest_moeperf.engines.simulated.faults import Fault, FaultError, parse_fau
 from pytest_moeperf.engines.simulated.profile import NoiseLevels, Profile, load_profile, profile_names
 from pytest_moeperf.errors import UsageProblem
 
+API_KEY_VARIABLE = "MOEPERF_SIMULATED_API_KEY"
+"""Instead of ``--api-key``, which every user of the machine can read."""
 MOE_RUNNER_BACKENDS = (
     *("auto", "deep_gemm", "triton", "triton_kernel", "flashinfer_trtllm", "flashinfer_trtllm_routed"),
     *("flashinfer_cutlass", "flashinfer_mxfp4", "flashinfer_cutedsl", "cutlass", "aiter", "marlin"),
@@ -216,7 +219,7 @@ def _add_sglang_flags(group: argparse._ArgumentGroup) -> None:
     group.add_argument("--incremental-streaming-output", action="store_true")
     group.add_argument("--decode-log-interval", type=count, default=40)
     group.add_argument("--skip-server-warmup", action="store_true")
-    group.add_argument("--api-key")
+    group.add_argument("--api-key", default=os.environ.get(API_KEY_VARIABLE), help=f"default: {API_KEY_VARIABLE}")
     group.add_argument("--log-level", choices=("debug", "info", "warning", "error"), default="info")
 
 

@@ -14,7 +14,7 @@ from pytest_moeperf.model import SCHEMA_VERSION
 from pytest_moeperf.model.baseline import Baseline, StoredRun
 from pytest_moeperf.model.bounds import METRICS
 from pytest_moeperf.model.codec import from_plain, to_plain
-from pytest_moeperf.outgoing.secrets import scrub_secrets
+from pytest_moeperf.outgoing import printable_data, scrub_secrets
 
 _ONE_A_LINE = frozenset({"anchor", "history", "retired", "runs"})
 _RESTORE = "restore it with `git checkout -- {path}` or from a backup; pytest-moeperf itself replaces files as a whole"
@@ -84,7 +84,7 @@ def refuse_secrets(baseline: Baseline, *, path: str) -> None:
 
     :raises BaselineError: names the place, not the value.
     """
-    plain = to_plain(baseline)
+    plain = printable_data(to_plain(baseline))
     where = _first_difference(plain, scrub_secrets(plain))
     if where:
         raise BaselineError(

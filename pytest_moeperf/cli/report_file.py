@@ -14,6 +14,7 @@ from pytest_moeperf.model import SCHEMA_VERSION
 from pytest_moeperf.model.codec import from_plain
 from pytest_moeperf.model.run import CANDIDATE, Run
 from pytest_moeperf.model.verdict import Outcome
+from pytest_moeperf.outgoing import told
 from pytest_moeperf.reporting.json import FILE_NAME
 from pytest_moeperf.reporting.view import View
 
@@ -38,7 +39,8 @@ def read_view(path: Path) -> View:
     """
     file, data = _read(path)
     fields = {name: data[name] for name in (field.name for field in dataclasses.fields(View)) if name in data}
-    return _decoded(file, View, fields)
+    # Drawn as it is: somebody may have edited it.
+    return _decoded(file, View, told(fields))
 
 
 def _read(path: Path) -> tuple[Path, dict[str, Any]]:

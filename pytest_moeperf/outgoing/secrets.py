@@ -72,7 +72,7 @@ _HEADER = re.compile(
     re.IGNORECASE,
 )
 _USERINFO = re.compile(
-    r"(?P<head>(?<![a-z0-9+.\-])[a-z][a-z0-9+.\-]*:(?:%2f|/){2})(?P<value>[^\s/?#]{1,1024}(?=@)|[^\s/:@]{1,256}:(?!\d+/)[^\s@]{1,256}(?=@))",
+    r"(?P<head>(?<![a-z0-9+.\-])[a-z][a-z0-9+.\-]*:(?:%2f|/){2})(?P<value>[^\s/?#]{1,1024}(?=@)|[^\s/:@]{0,256}:(?!\d+/)[^\s@]{1,256}(?=@))",
     re.IGNORECASE,
 )
 _CURL = re.compile(r"(?P<head>(?<!\S)(?:-u|--user|--proxy-user)[ =])[^\s:]+:\S+")

@@ -43,6 +43,8 @@ def fill(template: str, *, node_id: str, pytest_command: str) -> str:
     ``-k {node}`` becomes ``-k`` with the test's own name, which is what ``-k`` matches. For a name that ``-k`` can't
     read, and for ``{node}`` anywhere else, the whole node id is put in.
     """
+    # Before it is quoted for a shell: quotes of quotes are no names and values.
+    node_id = told(node_id)
     function, bracket, parameters = node_id.partition("[")
     name = f"{function.rpartition('::')[2]}{bracket}{parameters}"
     selection = f"-k {shlex.quote(name)}" if _KEYWORD.fullmatch(name) else shlex.quote(node_id)
@@ -60,7 +62,7 @@ def _without_options(command: str, anew: Mapping[str, str]) -> str:
     """
     kept: list[str] = []
     value_follows = False
-    for word in shlex.split(command):
+    for word in told(shlex.split(command)):
         if value_follows and not word.startswith("-"):
             value_follows = False
             continue

@@ -157,6 +157,7 @@ def build_view(
     :param all_bounds: a row for every bound, not only for those whose verdict differs from the cell's.
     """
     clean = from_plain(tuple[Outcome, ...], told(to_plain(tuple(outcomes))))
+    heading = from_plain(Heading, told(to_plain(heading)))
     warn = settings.gate.inconclusive == "warn"
     findings = [
         (outcome, find(outcome, pytest_command=pytest_command))
@@ -174,11 +175,11 @@ def build_view(
             for outcome in clean
             if status_of(outcome, warn=warn) == PASSED and _speaks(outcome)
         ),
-        notes=tuple(_notes(clean, reference=heading.reference, orphans=orphans, notes=notes)),
+        notes=tuple(_notes(clean, reference=heading.reference, orphans=told(tuple(orphans)), notes=notes)),
         settings=tuple(_setting_lines(settings)),
-        environment={key: safe(value) for key, value in (environment or {}).items()},
+        environment={safe(key): safe(value) for key, value in (environment or {}).items()},
         outcomes=clean,
-        baselines=dict(baselines or {}),
+        baselines=from_plain(dict[str, Baseline], told(to_plain(dict(baselines or {})))),
     )
 
 

@@ -34,9 +34,9 @@ class ServerLog:
         """The last lines that are not blank, each at most 400 characters."""
         size = self.path.stat().st_size if self.path.exists() else 0
         text = self._clean(_OVERWRITTEN.sub(b"", self._bytes_from(max(0, size - _TAIL_BYTES))))
-        filled = [line for line in text.split("\n") if line.strip()]
-        # Scrubbed before it is cut: half a key is one.
-        return tuple(_shortened(scrub_secrets(line)) for line in filled[-lines:])
+        # Scrubbed before it is cut: half a key is one, and some have several lines.
+        filled = [line for line in scrub_secrets(text).split("\n") if line.strip()]
+        return tuple(_shortened(line) for line in filled[-lines:])
 
     def new_lines(self) -> list[str]:
         """Complete lines since the last call."""

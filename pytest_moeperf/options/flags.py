@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 from pytest_moeperf.options.declared import ALIASES, OPTIONS, Option
-from pytest_moeperf.outgoing import told
 
 
 def _argparse_type(option: Option) -> Callable[[str], Any]:
@@ -17,6 +16,8 @@ def _argparse_type(option: Option) -> Callable[[str], Any]:
             return option.parse(text)
         except ValueError as error:
             import argparse
+
+            from pytest_moeperf.outgoing import told
 
             raise argparse.ArgumentTypeError(told(str(error))) from None
 

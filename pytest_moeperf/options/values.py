@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from pytest_moeperf.outgoing.secrets import has_userinfo
-
 
 def as_text(value: object) -> str:
     if not isinstance(value, str):
@@ -40,6 +38,8 @@ def as_hosts(value: object) -> tuple[str, ...]:
 def as_arguments(value: object) -> tuple[str, ...]:
     if not isinstance(value, list) or not all(isinstance(part, str) for part in value):
         raise ValueError(f"{value!r} is not a list of strings, one an argument")
+    from pytest_moeperf.outgoing.secrets import has_userinfo
+
     if any(map(has_userinfo, value)):
         raise ValueError(_USERINFO.format(instead="every user of this machine can read a command, not so [server.env]"))
     return tuple(value)

@@ -11,6 +11,9 @@ from pytest_moeperf.model.records import RequestRecord
 
 READ_OVERHEAD_BYTES = 200
 """Of the Python objects around one stored read."""
+MAX_DISORDER_NS = 1_000_000
+"""Packets that two cores take in at once are stamped in another order than that of their bytes, and no byte was there
+before those it follows. What goes back further is a clock that was set."""
 _SLICE = 16
 """Reads parsed in one idle moment: about 0.1 ms, so that no other stream's reads pile up meanwhile."""
 
@@ -24,6 +27,7 @@ class Exchange:
     __slots__ = (
         "careful",
         "index",
+        "latest_ns",
         "prompt_len",
         "reads",
         "reply",
@@ -50,6 +54,8 @@ class Exchange:
         self.prompt_len = prompt_len
         self.reply = reply
         self.send_ns = 0
+        self.latest_ns = 0
+        """Of the stamps so far."""
         self.reads: list[Read] = []
         """Not parsed yet."""
         self.careful = True
@@ -91,18 +97,22 @@ class Backlog:
         reads = exchange.reads if limit is None else exchange.reads[:limit]
         if self._ended and exchange is self._ended[0]:
             self.waiting_reads -= len(reads)
-        offset_ns = self.offset_ns
+        offset_ns, latest_ns = self.offset_ns, exchange.latest_ns
         stamps_ns: list[int] = []
         delays_ns: list[int] = []
         for user_ns, data, raw in reads:
             wall_ns = kernel_stamp_ns(raw)
             if wall_ns is None:
-                stamps_ns.append(user_ns)
+                stamp_ns = user_ns
                 self.unstamped_reads += bool(data)
             else:
                 stamp_ns = min(wall_ns - offset_ns, user_ns)
-                stamps_ns.append(stamp_ns)
+                if latest_ns - MAX_DISORDER_NS <= stamp_ns < latest_ns:
+                    stamp_ns = latest_ns
                 delays_ns.append(user_ns - stamp_ns)
+            stamps_ns.append(stamp_ns)
+            latest_ns = stamp_ns
+        exchange.latest_ns = latest_ns
         datas = [data for _, data, _ in reads]
         exchange.reply.feed_all(stamps_ns, datas)
         self.delays.add(delays_ns)

@@ -1,13 +1,15 @@
 """The loop of one worker: a slot is a keep-alive connection that sends its own next request.
 
-Reads are stored and parsed after the window. Inside it only three things look at the bytes: the head of each response,
-the last bytes of each read, and whatever is not a plain chunked event stream, which is parsed at once.
+Reads are stored and parsed after the window. Inside it only four things look at the bytes: the head of each response,
+the last bytes of each read, events that repeat a long answer, which are cut to their tails, and whatever is not a plain
+chunked event stream, which is parsed at once.
 """
 
 from __future__ import annotations
 
 import errno
 import ssl
+import sys
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
@@ -17,10 +19,12 @@ from pytest_moeperf.errors import LoadError
 from pytest_moeperf.load.backlog import READ_OVERHEAD_BYTES, Backlog, Exchange, Read
 from pytest_moeperf.load.clock import ANCILLARY_BYTES, KERNEL, USER, Ancillary, StampKeeper, realtime_offset_ns
 from pytest_moeperf.load.connection import READ_BYTES, PlainConnection, TlsConnection, connect
+from pytest_moeperf.load.events import SGLANG, cut_read
 from pytest_moeperf.load.job import Job, Outcome, Planned, to_wire
 from pytest_moeperf.load.poller import READABLE, Poller, allow_open_files
 from pytest_moeperf.load.reply import Reply
 from pytest_moeperf.load.request import request_bytes, sends_token_ids
+from pytest_moeperf.load.tails import LONG_BYTES
 
 _LAST_CHUNK = b"0\r\n\r\n"
 _CRLF = b"\r\n"
@@ -89,6 +93,8 @@ class LoadClient:
         self._in_flight = self._sent = self._finished = self._failed = self._reconnects = 0
         self._stall_ns = self._last_read_ns = self._window_cpu_ns = self._clock_step_ns = 0
         self._stopping = False
+        self._cut_from = LONG_BYTES if job.protocol == SGLANG and not job.keep_output else sys.maxsize
+        """Reads of so many bytes are cut before they are kept."""
         self._timed = any(planned.offset_ns is not None for planned in job.requests)
         """An open loop: sends are due at times of their own."""
 
@@ -165,6 +171,7 @@ class LoadClient:
 
     def _loop(self) -> None:
         poll, by_fd, backlog, monotonic_ns = self._poller.poll, self._by_fd, self._backlog, time.monotonic_ns
+        cut_from = self._cut_from
         self._send_due(monotonic_ns())
         wait_s, busy_until_ns, stall_ns = self._wait_s(), 0, 0
         while self._in_flight or (self._waiting and not self._stopping):
@@ -182,7 +189,10 @@ class LoadClient:
                 except OSError as error:
                     self._lost(slot, error)
                     continue
-                slot.reads.append((monotonic_ns(), data, ancillary[0][2] if ancillary else b""))
+                user_ns = monotonic_ns()
+                if len(data) >= cut_from:
+                    data = cut_read(data)
+                slot.reads.append((user_ns, data, ancillary[0][2] if ancillary else b""))
                 backlog.held_bytes += len(data) + READ_OVERHEAD_BYTES
                 if len(data) < 5 or (data[-4:] == _BLANK_LINE and data[-6:-4] != _CRLF):
                     self._perhaps_ended(slot, data)
@@ -322,7 +332,10 @@ class LoadClient:
         if exchange is None:
             self._unexpected(slot, data)
             return
-        exchange.reads.append((time.monotonic_ns(), data, raw))
+        user_ns = time.monotonic_ns()
+        if len(data) >= self._cut_from and not exchange.careful:
+            data = cut_read(data)
+        exchange.reads.append((user_ns, data, raw))
         self._backlog.held_bytes += len(data) + READ_OVERHEAD_BYTES
         if exchange.careful:
             self._look(slot, exchange)

@@ -10,6 +10,8 @@ from typing import Any, Protocol, TypeVar
 
 import msgspec
 
+from pytest_moeperf.load.tails import LONG_BYTES, cut, tail_of
+
 SGLANG = "sglang"
 OPENAI_COMPLETIONS = "openai-completions"
 OPENAI_CHAT = "openai-chat"
@@ -89,36 +91,31 @@ class _GeneratedWithOutput(_Generated):
 _decode_generated = msgspec.json.Decoder(_Generated).decode
 _decode_generated_with_output = msgspec.json.Decoder(_GeneratedWithOutput).decode
 
-_LONG_BYTES = 1024
-_BEFORE_TAIL = (b'{"text":', b'{"output_ids":')
-_META_INFO = b'"meta_info":'
-
 
 def _decode_counts(payload: bytes) -> _Generated:
-    """The whole answer so far stands before ``meta_info`` unless the server was told otherwise: decoded each time, a
-    long one would cost its length squared. So of a long event only what begins at the last ``meta_info`` is decoded,
-    and the answer, which nobody reads here, is not even looked at.
-
-    Whatever JSON that is, it says what decoding all of it would say. In a text a quotation mark has a backslash before
-    it, so those bytes are a name; and the rest is one whole object only if the name is the event's own: after one of
-    something inside of it a bracket is left over, and all is decoded, as it is where an error may stand before.
-    """
-    if len(payload) >= _LONG_BYTES and payload.startswith(_BEFORE_TAIL):
-        at = payload.rfind(_META_INFO)
-        # No name stands among numbers, so that only what is before the ids has to be searched.
-        if (
-            at > 0
-            and payload[at - 1] != _BACKSLASH
-            and payload.rfind(b'"error"', 0, payload.rfind(b'"', 0, at) + 1) < 0
-        ):
+    """Of a long event only the tail, which says what decoding all of it would say."""
+    if len(payload) >= LONG_BYTES:
+        tail = tail_of(payload, 0, len(payload))
+        if tail is not None:
             try:
-                return _decode_generated(b"{" + payload[at:])
+                return _decode_generated(tail)
             except (msgspec.DecodeError, UnicodeDecodeError):
                 pass
     return _decode_generated(payload)
 
 
-_BACKSLASH = ord("\\")
+def cut_read(data: bytes) -> bytes:
+    """A read of a ``/generate`` stream without the answers that its long events repeat; it counts the same."""
+    return cut(data, is_whole=_is_event)
+
+
+def _is_event(tail: bytes) -> bool:
+    try:
+        _decode_generated(tail)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return False
+    return True
+
 
 T = TypeVar("T")
 
@@ -186,7 +183,7 @@ class SglangStream:
         if self._keep_output:
             return None
         # Answers only grow.
-        decode = _decode_counts if len(payloads[-1]) >= _LONG_BYTES else _decode_generated
+        decode = _decode_counts if len(payloads[-1]) >= LONG_BYTES else _decode_generated
         try:
             metas = [event.meta_info for event in map(decode, payloads) if event.error is None]
             counts = [meta.completion_tokens for meta in metas if meta.finish_reason is None]  # type: ignore[union-attr]

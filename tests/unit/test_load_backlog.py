@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 import tracemalloc
 
 import pytest
@@ -129,3 +130,15 @@ def test_a_read_of_a_length_that_no_chunk_has(length: int) -> None:
     reply.feed(2, rest[:length])
     reply.feed(3, rest[length:])
     assert (reply.error, sum(reply.event_tokens)) == (None, 15)
+
+
+@pytest.mark.parametrize(("back_ns", "expected_ns"), [(0, 5000), (16_000, 5000), (2_000_000, 5000 - 2_000_000)])
+def test_a_stamp_a_little_before_that_of_the_bytes_before_it_is_two_cores(back_ns: int, expected_ns: int) -> None:
+    """What goes back further is a clock, and stays as it is: a check of the run looks for it."""
+    backlog = Backlog(limit_bytes=LIMIT)
+    one = exchange(0)
+    for number, wall_ns in enumerate((4000, 5000, 5000 - back_ns)):
+        one.reads.append((9000, event(number) if number else HEAD, struct.pack("@qq", *divmod(wall_ns, 10**9))))
+    backlog.parse(one, 2)
+    backlog.parse(one)
+    assert list(one.reply.event_ns) == [5000, expected_ns]

@@ -35,6 +35,7 @@ from pytest_moeperf.load.prompts import make_prompts, reusable_tokens
 from pytest_moeperf.metrics import compute_metrics
 from pytest_moeperf.model.records import ClientReport, LoadResult
 from pytest_moeperf.model.run import Check, Evidence, Fingerprint, Launch, Metrics, Plain, Run
+from pytest_moeperf.model.server_info import page_size
 from pytest_moeperf.model.workload import Cell, Workload
 from pytest_moeperf.outgoing.key import ApiKey
 from pytest_moeperf.servers.measuring import measuring_lock
@@ -391,8 +392,7 @@ class LiveServer:
 
 
 def _reuse(prompts: Sequence[array[int]], info: Mapping[str, Any] | None) -> Reuse:
-    page_size = (info or {}).get("page_size")
-    known = page_size if isinstance(page_size, int) and page_size > 0 else None
+    known = page_size(info or {})
     return Reuse(most_tokens=reusable_tokens(prompts, page_size=known or 1), page_size=known)
 
 

@@ -37,3 +37,11 @@ def workers(info: Mapping[str, Any]) -> dict[str, list[Mapping[str, Any]]]:
         for role in ROLES
         if isinstance(info.get(role), list)
     }
+
+
+def page_size(info: Mapping[str, Any]) -> int | None:
+    """Tokens that the prefix cache keeps together: as the schedulers ended up with, else as the arguments say."""
+    states = info.get("internal_states")
+    of_schedulers = [one for one in states if isinstance(one, Mapping)] if isinstance(states, list) else []
+    said = [one["page_size"] for one in (*of_schedulers, info) if type(one.get("page_size")) is int]
+    return said[0] if said and said[0] > 0 else None

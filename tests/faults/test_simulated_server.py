@@ -55,6 +55,7 @@ def test_server_info_has_the_arguments_at_its_top_and_says_that_it_is_simulated(
     assert info["version"].startswith("simulated-")
     assert "--moe-runner-backend triton" in info["launch_command"]
     assert info["internal_states"][0]["moe_runner_backend"] == "triton"
+    assert info["internal_states"][0]["page_size"] == 16
     simulated = info["simulated"]
     assert (simulated["pid"], simulated["executed_runner"]) == (server.child.pid, "triton")
     assert simulated["args"]["time_scale"] == 0.2

@@ -13,6 +13,7 @@ from load_samples import record, result, steady_run
 from pytest_moeperf.metrics import compute_metrics
 from pytest_moeperf.model.records import LoadResult
 from pytest_moeperf.model.run import Check
+from pytest_moeperf.model.server_info import page_size
 from pytest_moeperf.model.workload import Workload
 from pytest_moeperf.validity import client_checks, window_check
 from pytest_moeperf.validity.cache import Reuse
@@ -319,3 +320,19 @@ def test_a_clock_that_was_set_voids_the_run_and_is_the_only_thing_said(step_s: i
         "window_long_enough",
         "no_stall_in_window",
     }
+
+
+@pytest.mark.parametrize(
+    ("info", "tokens"),
+    [
+        ({"page_size": 64}, 64),
+        ({"page_size": 1, "internal_states": [{"page_size": 32}, {"page_size": 32}]}, 32),
+        ({"page_size": 1, "internal_states": [{}, "odd"]}, 1),
+        ({"page_size": None, "internal_states": None}, None),
+        ({"page_size": 0}, None),
+        ({"page_size": True}, None),
+        ({}, None),
+    ],
+)
+def test_the_page_that_a_server_says_its_cache_keeps(info: dict[str, Any], tokens: int | None) -> None:
+    assert page_size(info) == tokens

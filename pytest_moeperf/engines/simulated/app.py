@@ -25,7 +25,7 @@ from pytest_moeperf.engines.simulated.counters import Punctuality
 from pytest_moeperf.engines.simulated.engine import Disturbance, finish_abort
 from pytest_moeperf.engines.simulated.faults import AT_START_ONLY, FaultBoard, FaultError, make_fault, parse_fault
 from pytest_moeperf.engines.simulated.generation import Generator, json_response
-from pytest_moeperf.engines.simulated.prefix_cache import PrefixCache
+from pytest_moeperf.engines.simulated.prefix_cache import PAGE, PrefixCache
 from pytest_moeperf.engines.simulated.profile import Profile
 from pytest_moeperf.engines.simulated.tracing import Tracer
 
@@ -98,6 +98,7 @@ class Service:
             **resolved,
             "last_gen_throughput": round(counters.last_gen_throughput, 2),
             "effective_max_running_requests_per_dp": self.args.max_running_requests,
+            "page_size": PAGE,
             "memory_usage": {"weight": 39.0, "kvcache": 40.0, "token_capacity": 1_000_000, "graph": 1.0},
         }
         noise = self.engine.scheduler.model.noise

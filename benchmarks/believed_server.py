@@ -216,12 +216,15 @@ def _send(writer: asyncio.StreamWriter, answer: Any, *, status: int = 200) -> No
     writer.write(head.encode() + body)
 
 
-async def _serve(port: int, traits: Traits) -> None:
+async def serve(port: int, traits: Traits, *, ready: Callable[[int], None]) -> None:
+    """Until it is killed; ``ready`` is told the port."""
     front = Front(traits)
     server = await asyncio.start_server(front.answer, "127.0.0.1", port, limit=1 << 24)
-    print("ready", server.sockets[0].getsockname()[1], flush=True)
+    ready(server.sockets[0].getsockname()[1])
     await server.serve_forever()
 
 
 if __name__ == "__main__":
-    asyncio.run(_serve(int(sys.argv[1]), Traits(**json.loads(sys.argv[2]))))
+    asyncio.run(
+        serve(int(sys.argv[1]), Traits(**json.loads(sys.argv[2])), ready=lambda port: print("ready", port, flush=True))
+    )

@@ -38,6 +38,7 @@ from pytest_moeperf.model.run import Check, Evidence, Fingerprint, Launch, Metri
 from pytest_moeperf.model.server_info import page_size
 from pytest_moeperf.model.workload import Cell, Workload
 from pytest_moeperf.outgoing.key import ApiKey
+from pytest_moeperf.servers.host_locks import WITHOUT_BUDGET_S
 from pytest_moeperf.servers.measuring import measuring_lock
 from pytest_moeperf.telemetry import checks as gpu_checks
 from pytest_moeperf.telemetry import parse_prometheus, server_counters
@@ -75,8 +76,15 @@ class MeasuringRules:
     """Longest silence of a server with requests in flight, and longest time of one request."""
     label: str
     """Who measures, for others who wait for the device."""
+    wait_until: float | None
+    """When the budget is over, on the monotonic clock: nobody waits longer for others. None: there is none."""
     software: Mapping[str, Plain]
     """A site's own facts."""
+
+    @property
+    def wait_timeout_s(self) -> float:
+        """Longest wait for others who have the devices."""
+        return WITHOUT_BUDGET_S if self.wait_until is None else max(0.0, self.wait_until - time.monotonic())
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -114,7 +122,12 @@ class LiveServer:
             self.listener.on_run(run)
             return run
 
-        with measuring_lock(self.place.devices, label=self.rules.label, on_wait=self.listener.on_wait):
+        with measuring_lock(
+            self.place.devices,
+            label=self.rules.label,
+            on_wait=self.listener.on_wait,
+            wait_timeout_s=self.rules.wait_timeout_s,
+        ):
             return measure_until_steady(run_once, runs=runs)
 
     @property

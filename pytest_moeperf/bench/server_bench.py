@@ -208,6 +208,7 @@ class ServerBench:
                 keep_s=0.0 if fresh else self._keep_server_s,
                 on_progress=lambda progress: self._listener.on_start(spec, progress),
                 on_wait=self._listener.on_wait,
+                wait_timeout_s=self._rules.wait_timeout_s,
             )
         )
         if server.started_here:

@@ -36,13 +36,21 @@ def add(commands: Commands) -> None:
 
 
 def run_list(args: argparse.Namespace) -> int:
-    from pytest_moeperf.servers.registry import list_servers
+    from pytest_moeperf.servers.registry import list_left, list_servers
 
     records = list_servers()
     if args.json:
         print_json([record.to_dict() for record in records])
     else:
         print_lines(server_lines(records))
+        for left in list_left():
+            launch = left.record.launch_id[:8]
+            print_lines(
+                [
+                    f"left of {launch}, {left.record.name}, whose guardian was killed: {left.text()}",
+                    f"  next: moeperf servers stop {launch}",
+                ]
+            )
     return DONE
 
 
@@ -72,25 +80,24 @@ def server_lines(records: Sequence[ServerRecord]) -> Iterator[str]:
 
 
 def run_stop(args: argparse.Namespace) -> int:
-    from pytest_moeperf.servers.registry import list_servers, stop_server
+    from pytest_moeperf.servers.registry import list_left, list_servers, stop_server
 
     if args.all == (args.id is not None):
         raise UsageProblem(where="ID", problem="which server is to be stopped?", allowed="either an ID or --all")
     if args.id is not None:
-        stopped = stop_server(args.id, force=args.force)
-        print_lines([f"stopped {stopped.launch_id[:8]}, {stopped.name}"])
+        print_lines([stop_server(args.id, force=args.force)])
         return DONE
-    records = list_servers()
+    records = (*list_servers(), *(left.record for left in list_left()))
     if not records:
         print_lines(["no server is running"])
     code = DONE
     for record in records:
         try:
-            stop_server(record, force=args.force)
+            done = stop_server(record, force=args.force)
         except MoeperfError as error:
             # One that can't be stopped must not keep the others alive.
             print_lines(str(error).splitlines(), error=True)
             code = FAILED
         else:
-            print_lines([f"stopped {record.launch_id[:8]}, {record.name}"])
+            print_lines([done])
     return code

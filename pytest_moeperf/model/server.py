@@ -11,7 +11,7 @@ from pytest_moeperf.outgoing.key import ApiKey
 PORT_PLACEHOLDER: Final = "{port}"
 RENDEZVOUS_PLACEHOLDER: Final = "{rendezvous_port}"
 
-RECORD_SCHEMA: Final = 2
+RECORD_SCHEMA: Final = 3
 """Version of :class:`ServerRecord` on disk. A record lives as long as its server, so older ones are not read."""
 
 ServerState = Literal["starting", "ready", "warm", "exited", "ending"]
@@ -108,6 +108,8 @@ class ServerRecord:
     boot_id: str
     hostname: str
     pid_namespace: str
+    cgroup: str
+    """The launch's own control group; empty where none could be made."""
     folder: str
     log_path: str
     started_at: str
@@ -176,6 +178,7 @@ _RECORD_TYPES: Final[Mapping[str, tuple[type, ...]]] = {
     "boot_id": _TEXT,
     "hostname": _TEXT,
     "pid_namespace": _TEXT,
+    "cgroup": _TEXT,
     "folder": _TEXT,
     "log_path": _TEXT,
     "started_at": _TEXT,
@@ -221,7 +224,10 @@ class WaitNotice:
     holder: str
     """``pid 123 (pytest gw1), since 12:03:11 UTC``, or what else is known."""
     waited_s: float
+    once: bool = False
+    """Told this one time: it will not take long."""
 
     def text(self) -> str:
         """One line for a person."""
-        return f"waiting for {self.what}: {self.holder} ({self.waited_s:.0f} s so far)"
+        so_far = "" if self.once else f" ({self.waited_s:.0f} s so far)"
+        return f"waiting for {self.what}: {self.holder}{so_far}"

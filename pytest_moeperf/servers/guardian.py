@@ -9,6 +9,7 @@ It alone writes the server's record. Standard library only, one thread, no impor
 
 from __future__ import annotations
 
+import contextlib
 import os
 import selectors
 import signal
@@ -16,12 +17,12 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from pytest_moeperf.servers import gpu_memory, proctree, wire
+from pytest_moeperf.servers import cgroups, gpu_memory, proctree, wire
 from pytest_moeperf.servers.launch_folder import (
     KEY_FILE_NAME,
     KEY_NAME,
@@ -31,8 +32,10 @@ from pytest_moeperf.servers.launch_folder import (
     iso_now,
     remove_all_but_logs,
 )
+from pytest_moeperf.servers.lock_files import LockFile
 from pytest_moeperf.servers.private_files import create_private, write_atomically
 from pytest_moeperf.servers.proctree import Process
+from pytest_moeperf.servers.sweeper import sweep_after
 
 _KILL_S = 30.0
 _GPU_FREE_S = 30.0
@@ -65,8 +68,11 @@ class _Holder:
 class Guardian:
     """State and event loop of one guardian."""
 
-    def __init__(self, owner: socket.socket) -> None:
+    def __init__(self, owner: socket.socket, leases: Sequence[LockFile]) -> None:
         self._me = proctree.myself()
+        self._leases = leases
+        """Of the devices, for as long as there is something of the server on them."""
+        self._cgroup: Path | None = None
         self._selector = selectors.DefaultSelector()
         self._holders: list[_Holder] = []
         self._server: Process | None = None
@@ -197,6 +203,7 @@ class Guardian:
         self._term_s = message["stop_timeout_s"]
         self._gpu_module = message["gpu_module_folder"]
         self._gpu_before = self._gpu_used(message["gpus"])
+        self._cgroup = cgroups.make(message["record"]["launch_id"])
         try:
             if message["api_key"] is not None:
                 write_atomically(folder / KEY_NAME, message["api_key"].encode())
@@ -220,9 +227,16 @@ class Guardian:
             "boot_id": proctree.boot_id(),
             "hostname": socket.gethostname(),
             "pid_namespace": proctree.pid_namespace(),
+            "cgroup": str(self._cgroup or ""),
             "started_at": iso_now(),
         }
         self._record = RecordKeeper(folder, {**message["record"], **facts})
+        for lease in self._leases:
+            # A full disk: the lock is the kernel's, and holds without a word.
+            with contextlib.suppress(OSError):
+                lease.note(
+                    f"{message['record']['name']}, launch {message['record']['launch_id'][:8]}, {message['label']}"
+                )
         listener = wire.listen_at(folder / SOCKET_NAME)
         self._selector.register(listener, selectors.EVENT_READ, partial(self._accept, listener))
         return self._hold(holder, message)
@@ -244,7 +258,7 @@ class Guardian:
                 stdout=log,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
-                preexec_fn=partial(_become_server, self._me.pid),  # noqa: PLW1509 - one thread
+                preexec_fn=partial(_become_server, self._me.pid, self._cgroup),  # noqa: PLW1509 - one thread
             )
         finally:
             os.close(log)
@@ -300,7 +314,9 @@ class Guardian:
 
     def _server_ended(self, record: RecordKeeper) -> None:
         _tell(f"the server ended by itself, exit code {self._exit_code}")
-        self._end_tree()
+        if not self._end_tree():
+            for lease in self._leases:
+                lease.release()
         record.state = "exited"
         self._write_record()
 
@@ -326,6 +342,8 @@ class Guardian:
         over = gpu_memory.wait_until_free(self._gpu_before, measure=self._gpu_used, timeout_s=_GPU_FREE_S)
         for uuid, used in over.items():
             _tell(f"{uuid} still has {used / 2**20:.0f} MiB in use that were free before")
+        if not left:
+            cgroups.remove(self._cgroup)
         return left
 
     def _gpu_used(self, uuids: Any) -> dict[str, int]:
@@ -363,11 +381,13 @@ class Guardian:
             _tell(f"the record could not be written: {error}")
 
 
-def _become_server(guardian_pid: int) -> None:
+def _become_server(guardian_pid: int, cgroup: Path | None) -> None:
     """In the child, before its program runs: the guardian's handlers would swallow the signal that ends it."""
     signal.set_wakeup_fd(-1)
     for number in HANDLED_SIGNALS:
         signal.signal(number, signal.SIG_DFL)
+    if cgroup is not None:
+        cgroups.enter(cgroup)
     proctree.die_with_parent(guardian_pid)
 
 
@@ -380,12 +400,18 @@ def _tell(text: str) -> None:
 
 
 def main() -> None:
-    """``argv[1]``: the file descriptor of the socket to the owner. Leaves the owner's process group and family."""
-    owner = socket.socket(fileno=int(sys.argv[1]))
+    """``argv``: the descriptor of the socket to the owner, the launch's folder, and for each device its lock's path and
+    descriptor. Leaves the owner's process group and family."""
+    owner_fd, folder, *locks = sys.argv[1:]
     if os.fork():
         os._exit(0)  # the owner waits for this one, and has no child left to reap
     os.umask(0o077)
     # Handlers, not SIG_IGN: an ignored signal would stay ignored in the server.
     for number in HANDLED_SIGNALS:
         signal.signal(number, lambda _number, _frame: None)
-    Guardian(owner).run()
+    proctree.become_subreaper()
+    if guardian_pid := os.fork():
+        sweep_after(guardian_pid, Path(folder), map(int, (owner_fd, *locks[1::2])))
+        return
+    leases = [LockFile(Path(path), descriptor=int(fd)) for path, fd in zip(locks[::2], locks[1::2], strict=True)]
+    Guardian(socket.socket(fileno=int(owner_fd)), leases).run()

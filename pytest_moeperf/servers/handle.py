@@ -5,8 +5,9 @@ from __future__ import annotations
 from pytest_moeperf.model.server import ServerRecord
 from pytest_moeperf.outgoing.key import ApiKey
 from pytest_moeperf.servers import proctree
-from pytest_moeperf.servers.link import GuardianLink, process_of
+from pytest_moeperf.servers.link import GuardianLink
 from pytest_moeperf.servers.logfile import TAIL_LINES, ServerLog
+from pytest_moeperf.servers.proof import process_of
 from pytest_moeperf.servers.readiness import Health, ask_health, exited_error
 from pytest_moeperf.servers.wire import LineClosedError
 

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
 import importlib.util
-import json
 import os
 import socket
 import subprocess
 import sys
 import uuid
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from pytest_moeperf.errors import ServerError
@@ -24,9 +22,10 @@ from pytest_moeperf.model.server import (
 )
 from pytest_moeperf.outgoing.secrets import API_KEY_PLACEHOLDER, KEY_FILE_PLACEHOLDER
 from pytest_moeperf.servers import launch_folder, proctree
-from pytest_moeperf.servers.link import GuardianLink, HolderIdentity, end_orphans, wait_for_death
+from pytest_moeperf.servers.link import GuardianLink, HolderIdentity
+from pytest_moeperf.servers.lock_files import LockFile
 from pytest_moeperf.servers.ports import free_port
-from pytest_moeperf.servers.private_files import create_private, read_private
+from pytest_moeperf.servers.private_files import create_private
 from pytest_moeperf.servers.problems import RuntimeFolderError
 from pytest_moeperf.servers.runtime import RUNTIME_VARIABLE
 from pytest_moeperf.servers.wire import Line, LineClosedError
@@ -34,10 +33,13 @@ from pytest_moeperf.servers.wire import Line, LineClosedError
 _START_REPLY_S = 60.0
 
 
-def launch(plan: LaunchPlan, *, root: Path, port: int, holder: HolderIdentity, exclusive: bool) -> GuardianLink:
+def launch(
+    plan: LaunchPlan, *, root: Path, port: int, holder: HolderIdentity, exclusive: bool, leases: Sequence[LockFile]
+) -> GuardianLink:
     """Start a guardian, and the server under it.
 
     :param root: the runtime folder.
+    :param leases: of its devices, which the guardian holds from now on.
     :raises RuntimeFolderError: the runtime folder can't be written.
     :raises ServerError: the program or its working folder is not there, or can't be run.
     """
@@ -50,7 +52,7 @@ def launch(plan: LaunchPlan, *, root: Path, port: int, holder: HolderIdentity, e
     folder = root / "launches" / launch_id
     try:
         folder.mkdir(mode=0o700)
-        line = _start_guardian(folder)
+        line = _start_guardian(folder, leases)
     except OSError as error:
         raise RuntimeFolderError(
             what=f"{plan.name} could not be started: {folder} cannot be written: {error.strerror}",
@@ -98,8 +100,7 @@ def launch(plan: LaunchPlan, *, root: Path, port: int, holder: HolderIdentity, e
     try:
         reply = line.ask(request, timeout_s=_START_REPLY_S)
     except (LineClosedError, TimeoutError) as error:
-        line.close()
-        _clean_up(launch_id, folder)
+        line.close()  # what there was to end and to remove is the guardian's work, or its sweeper's
         raise ServerError(
             what=f"{plan.name}: its guardian process ended before it started the server",
             hint=f"see {folder / launch_folder.GUARDIAN_LOG_NAME}",
@@ -116,19 +117,11 @@ def launch(plan: LaunchPlan, *, root: Path, port: int, holder: HolderIdentity, e
     return GuardianLink(line, ServerRecord.from_dict(reply["record"]), stop_timeout_s=plan.stop_timeout_s)
 
 
-def _clean_up(launch_id: str, folder: Path) -> None:
-    """After a guardian that was killed before it answered: it may have started the server, and written its record."""
-    with contextlib.suppress(OSError, ValueError):
-        record = ServerRecord.from_dict(json.loads(read_private(folder / launch_folder.RECORD_NAME)))
-        wait_for_death(record)  # only a dead guardian has orphans
-    end_orphans(launch_id)
-    launch_folder.remove_all_but_logs(folder)
-
-
-def _start_guardian(folder: Path) -> Line:
+def _start_guardian(folder: Path, leases: Sequence[LockFile]) -> Line:
     log = create_private(folder / launch_folder.GUARDIAN_LOG_NAME)
     ours, theirs = socket.socketpair()
     program = Path(__file__).with_name("__main__.py")
+    locks = [text for lease in leases for text in (str(lease.path), str(lease.fileno()))]
     environment = {
         key: value
         for key, value in os.environ.items()
@@ -137,8 +130,8 @@ def _start_guardian(folder: Path) -> Line:
     try:
         # -S -P: neither site-packages nor the current folder; see __main__.py.
         subprocess.run(
-            [sys.executable, "-S", "-P", str(program), str(theirs.fileno())],
-            pass_fds=(theirs.fileno(),),
+            [sys.executable, "-S", "-P", str(program), str(theirs.fileno()), str(folder), *locks],
+            pass_fds=(theirs.fileno(), *(lease.fileno() for lease in leases)),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=log,

@@ -14,16 +14,19 @@ import filelock
 
 from pytest_moeperf.model.server import LaunchPlan, ServerProgress, ServerRecord, WaitNotice
 from pytest_moeperf.outgoing.key import ApiKey
-from pytest_moeperf.servers import launch_folder
+from pytest_moeperf.servers import host_locks, launch_folder
 from pytest_moeperf.servers.handle import Server
+from pytest_moeperf.servers.host_locks import WITHOUT_BUDGET_S
 from pytest_moeperf.servers.launch import launch
-from pytest_moeperf.servers.link import GuardianLink, HolderIdentity, ask_to_stop, end_orphans, join
+from pytest_moeperf.servers.link import GuardianLink, HolderIdentity, ask_to_stop, join
+from pytest_moeperf.servers.lock_files import LockFile
 from pytest_moeperf.servers.logfile import ServerLog
 from pytest_moeperf.servers.ports import free_port
 from pytest_moeperf.servers.private_files import read_private
 from pytest_moeperf.servers.problems import DevicesBusy, ServerExited, ServerNotReady
+from pytest_moeperf.servers.proof import guardian_is_dead
 from pytest_moeperf.servers.readiness import ask_health, exited_error, wait_ready
-from pytest_moeperf.servers.registry import forget, guardian_is_dead, holders_text, prune, read_records
+from pytest_moeperf.servers.registry import holders_text, prune, read_records, reclaim
 from pytest_moeperf.servers.runtime import file_name_of, runtime_folder
 from pytest_moeperf.servers.wire import LineClosedError
 from pytest_moeperf.units import format_duration
@@ -31,7 +34,6 @@ from pytest_moeperf.units import format_duration
 _PORT_TRIES = 4
 _HEALTH_TRIES = 5
 _HEALTH_PAUSE_S = 0.5
-_NOTICE_S = 1.0
 _POLL_S = 0.1
 
 OnProgress = Callable[[ServerProgress], None]
@@ -52,7 +54,7 @@ def lease(
     fresh: bool = False,
     on_progress: OnProgress = _say_nothing,
     on_wait: OnWait = _say_nothing,
-    wait_timeout_s: float | None = None,
+    wait_timeout_s: float = WITHOUT_BUDGET_S,
 ) -> Iterator[Server]:
     """A ready server of this plan, for the time of the ``with`` block.
 
@@ -65,7 +67,7 @@ def lease(
     :param fresh: launch a new one that is never shared, for paired comparisons.
     :param on_progress: told while it starts, once a second or so.
     :param on_wait: told once a second while somebody else starts this server or has its devices.
-    :param wait_timeout_s: for others; None waits as long as they live.
+    :param wait_timeout_s: longest wait for others.
     :raises ServerExited: it ended before it was ready.
     :raises ServerNotReady: it did not get ready, or the shared one does not answer.
     :raises DevicesBusy: a server of another spec has the devices, and waiting will not help or took too long.
@@ -116,11 +118,12 @@ def _shared_or_launched(
 def _launched(
     plan: LaunchPlan, root: Path, holder: HolderIdentity, waiter: _Waiter, on_progress: OnProgress, *, exclusive: bool
 ) -> GuardianLink:
-    end_orphans()
     prune(root)
     for tries_left in reversed(range(_PORT_TRIES)):
-        with _devices_to_launch_on(plan, root, holder, waiter):
-            server_link = launch(plan, root=root, port=free_port(plan.host), holder=holder, exclusive=exclusive)
+        with _devices_to_launch_on(plan, root, holder, waiter) as leases:
+            server_link = launch(
+                plan, root=root, port=free_port(plan.host), holder=holder, exclusive=exclusive, leases=leases
+            )
         try:
             start_s = wait_ready(plan, server_link, on_progress=on_progress)
             server_link.announce_ready(start_s)
@@ -138,44 +141,62 @@ def _launched(
 
 
 @contextlib.contextmanager
-def _devices_to_launch_on(plan: LaunchPlan, root: Path, holder: HolderIdentity, waiter: _Waiter) -> Iterator[None]:
-    # Between finding the devices free and the new server's record nobody else may find them free.
-    with contextlib.ExitStack() as locks:
+def _devices_to_launch_on(
+    plan: LaunchPlan, root: Path, holder: HolderIdentity, waiter: _Waiter
+) -> Iterator[list[LockFile]]:
+    """The host's leases of its devices, for the guardian: nobody else launches there while the server lives."""
+    leases: list[LockFile] = []
+
+    def make_room(device: str, lessee: str) -> None:
+        if not _make_room(plan, root, holder, waiter):
+            waiter.tell(f"{device} to launch {plan.name} on", f"{lessee} has it")
+
+    try:
         for device in sorted(plan.exclusive_devices):
-            lock = filelock.FileLock(root / "locks" / f"{file_name_of(device)}.lock", mode=0o600)
-            _acquire(lock, waiter, partial(_launcher_text, device, plan))
-            locks.callback(lock.release)
-        _wait_for_devices(plan, root, holder, waiter)
-        yield
+            leases.append(host_locks.acquire(device, "server", while_waiting=partial(make_room, device)))
+            host_locks.note(leases[-1], f"{holder.label}, launching {plan.name}")
+        # Where the lease is free and a server is there: its guardian was killed, or looks into another locks folder.
+        reclaim(root, plan.devices, tell=waiter.tell_once)
+        while _make_room(plan, root, holder, waiter):
+            time.sleep(host_locks.NOTICE_S)
+        for device, lease_of_it in zip(sorted(plan.exclusive_devices), leases, strict=True):
+            host_locks.check_still_held(lease_of_it, device)
+        yield leases
+    finally:
+        for each in leases:
+            each.close()  # the guardian has them open too
 
 
 def _acquire(lock: filelock.BaseFileLock, waiter: _Waiter, describe: Callable[[], tuple[str, str]]) -> None:
     while True:
         try:
-            lock.acquire(timeout=_NOTICE_S, poll_interval=_POLL_S)
+            lock.acquire(timeout=host_locks.NOTICE_S, poll_interval=_POLL_S)
         except filelock.Timeout:
             waiter.tell(*describe())
         else:
             return
 
 
-def _wait_for_devices(plan: LaunchPlan, root: Path, holder: HolderIdentity, waiter: _Waiter) -> None:
-    while True:
-        in_the_way = [
-            record
-            for record in _live_records(root)
-            # An exited one has ended its whole tree, and lives only to tell its exit code.
-            if plan.exclusive_devices.intersection(record.devices) and record.state != "exited"
-        ]
-        if not in_the_way:
-            return
-        record = in_the_way[0]
+def _make_room(plan: LaunchPlan, root: Path, holder: HolderIdentity, waiter: _Waiter) -> bool:
+    """Whether a server of this user is on the devices. One that is kept warm for a next invocation is asked to end, and
+    whoever has to be waited for is told.
+
+    :raises DevicesBusy: waiting will not help, or took too long.
+    """
+    for record in _live_records(root):
+        taken = plan.exclusive_devices.intersection(record.devices)
+        # An exited one has ended its whole tree, and lives only to tell its exit code.
+        if not taken or record.state == "exited":
+            continue
         if holder.session and record.kept_by == holder.session:
             # Kept for a next invocation; this one needs the place first. Whoever took it up meanwhile is waited for.
             label = f"{holder.label}: {plan.name} needs its devices"
-            if ask_to_stop(record, label=label, unless_held=True) != "stuck":
+            answer = ask_to_stop(record, label=label, unless_held=True)
+            if answer == "gone":
                 continue
-        devices = ", ".join(sorted(plan.exclusive_devices.intersection(record.devices)))
+            if answer == "held":
+                return True
+        devices = ", ".join(sorted(taken))
         held_by = holders_text(record)
         # A warm server goes only when its time is over, and one of our own never while we wait.
         ours = any(each.pid == os.getpid() for each in record.holders)
@@ -189,17 +210,12 @@ def _wait_for_devices(plan: LaunchPlan, root: Path, holder: HolderIdentity, wait
                 launch_id=record.launch_id,
             )
         waiter.tell(f"{devices} to be free for {plan.name}", f"{record.name} is there, held by {held_by}")
-        time.sleep(_NOTICE_S)
+        return True
+    return False
 
 
 def _live_records(root: Path) -> list[ServerRecord]:
-    live = []
-    for record in read_records(root):
-        if guardian_is_dead(record):
-            forget(record)
-        else:
-            live.append(record)
-    return live
+    return [record for record in read_records(root) if not guardian_is_dead(record)]
 
 
 def _joined(record: ServerRecord, holder: HolderIdentity, plan: LaunchPlan) -> GuardianLink | None:
@@ -241,10 +257,6 @@ def _starter_text(plan: LaunchPlan, root: Path) -> str:
     return "somebody is starting or sharing it"
 
 
-def _launcher_text(device: str, plan: LaunchPlan) -> tuple[str, str]:
-    return f"{device} to launch {plan.name} on", "somebody else launches there"
-
-
 def _key_of(record: ServerRecord) -> ApiKey | None:
     try:
         return ApiKey(read_private(Path(record.folder) / launch_folder.KEY_NAME).decode())
@@ -257,27 +269,31 @@ class _Waiter:
     """How long this lease has waited for others, and whom it tells."""
 
     on_wait: OnWait
-    timeout_s: float | None
+    timeout_s: float
 
     def __post_init__(self) -> None:
         self._began = time.monotonic()
 
     @staticmethod
-    def check(timeout_s: float | None) -> None:
-        if timeout_s is not None and timeout_s < 0:
-            raise ValueError(f"wait_timeout_s is {timeout_s}: it must be None, or not negative")
+    def check(timeout_s: float) -> None:
+        if timeout_s < 0:
+            raise ValueError(f"wait_timeout_s is {timeout_s}: it must not be negative")
 
     def waited_s(self) -> float:
         return time.monotonic() - self._began
 
     def is_over(self) -> bool:
-        return self.timeout_s is not None and self.waited_s() >= self.timeout_s
+        return self.waited_s() >= self.timeout_s
+
+    def tell_once(self, what: str, holder: str) -> None:
+        """Of something that will not take long."""
+        self.on_wait(WaitNotice(what=what, holder=holder, waited_s=self.waited_s(), once=True))
 
     def tell(self, what: str, holder: str) -> None:
         """:raises ServerNotReady: the wait is over."""
         if self.is_over():
             raise ServerNotReady(
                 what=f"gave up waiting for {what} after {format_duration(self.waited_s())}: {holder}",
-                hint="moeperf servers lists who has what",
+                hint="moeperf servers lists who has what; to wait longer: --perf-budget=8h",
             )
         self.on_wait(WaitNotice(what=what, holder=holder, waited_s=self.waited_s()))

@@ -1,26 +1,26 @@
-"""The holder's end of the line to a guardian: holding a server, joining it, and watching that its guardian lives."""
+"""The holder's end of the line to a guardian: holding a server, joining it."""
 
 from __future__ import annotations
 
 import contextlib
-import os
-import selectors
+import signal
 import threading
+import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
 from pytest_moeperf.model.server import ServerRecord
 from pytest_moeperf.servers import launch_folder, proctree
-from pytest_moeperf.servers.proctree import Process
+from pytest_moeperf.servers.proof import end_left_by, guardian_is_dead, guardian_of, is_of_here, process_of
 from pytest_moeperf.servers.wire import Line, LineClosedError, Message, connect_to
 
 _REPLY_S = 30.0
 _END_SLACK_S = 90.0
 """Beyond the stop time-out: SIGKILL, and the driver giving its memory back."""
-_ORPHAN_KILL_S = 10.0
-_NO_PIDFD_POLL_S = 0.5
 _DEATH_S = 5.0
+_SWEEP_S = 5.0
+_SWEEP_POLL_S = 0.02
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -52,7 +52,6 @@ class GuardianLink:
         self._line = line
         self._lock = threading.Lock()
         self._end_timeout_s = stop_timeout_s + _END_SLACK_S
-        self._watch = _GuardianWatch(record)
 
     def exit_code(self) -> int | None:
         """Of the server's root process; None while it lives, or where nobody saw it end.
@@ -68,7 +67,6 @@ class GuardianLink:
 
     def stop(self, label: str) -> None:
         """End the server whoever holds it, and wait until it is gone."""
-        self._watch.close()
         try:
             self._ask({"op": "stop", "label": label, "unless_held": False}, timeout_s=self._end_timeout_s)
             wait_for_end(self._line, self.record, timeout_s=self._end_timeout_s)
@@ -78,7 +76,6 @@ class GuardianLink:
 
     def release(self) -> None:
         """Give the hold back. Where it was the last one and nothing keeps the server warm, wait until it is gone."""
-        self._watch.close()
         try:
             if self._ask({"op": "release"}, timeout_s=self._end_timeout_s)["ends"]:
                 wait_for_end(self._line, self.record, timeout_s=self._end_timeout_s)
@@ -88,9 +85,9 @@ class GuardianLink:
 
     def _finish(self) -> None:
         self._line.close()
-        # Only a guardian that is dead leaves something behind; one that others still hold is alive.
-        end_orphans(self.record.launch_id)
-        if not proctree.is_alive(guardian_of(self.record)) and not proctree.orphans(self.record.launch_id):
+        if proctree.is_alive(guardian_of(self.record)):
+            return  # others hold it still
+        if not _said_gone(self.record) and not end_left_by(self.record):
             launch_folder.remove_all_but_logs(Path(self.record.folder))
 
     def _ask(self, message: Message, *, timeout_s: float = _REPLY_S) -> Message:
@@ -132,7 +129,7 @@ def ask_to_stop(
     try:
         line = Line(connect_to(Path(record.folder) / launch_folder.SOCKET_NAME, timeout_s=_REPLY_S))
     except OSError:
-        return "gone"
+        return _end_without_line(record, unless_held=unless_held, timeout_s=timeout_s)
     try:
         reply = line.ask({"op": "stop", "label": label, "unless_held": unless_held}, timeout_s=timeout_s)
         if reply.get("held"):
@@ -158,60 +155,31 @@ def wait_for_end(line: Line, record: ServerRecord, *, timeout_s: float) -> bool:
     return proctree.wait_gone(guardian_of(record), timeout_s=_REPLY_S)
 
 
-def end_orphans(launch_id: str | None = None) -> int:
-    """SIGKILL for the processes of launches (or of one) whose guardian is proven dead; how many there were."""
-    found = {orphan.process for orphan in proctree.orphans(launch_id)}
-    if found:
-        proctree.end_all(
-            lambda: {orphan.process for orphan in proctree.orphans(launch_id)}, term_s=0.0, kill_s=_ORPHAN_KILL_S
-        )
-    return len(found)
+def _end_without_line(record: ServerRecord, *, unless_held: bool, timeout_s: float) -> Literal["gone", "held", "stuck"]:
+    """Nobody listens at the guardian's socket: it is dead, or somebody removed the socket and all of it lives."""
+    if not guardian_is_dead(record):
+        if unless_held and record.holders:
+            return "held"
+        if not is_of_here(record):
+            return "stuck"  # in another container: its pids mean nothing here
+        proctree.send_signal(guardian_of(record), signal.SIGTERM)
+        if not proctree.wait_gone(guardian_of(record), timeout_s=timeout_s):
+            return "stuck"
+        _said_gone(record)
+    return "stuck" if end_left_by(record) or (is_of_here(record) and proctree.is_alive(process_of(record))) else "gone"
 
 
-class _GuardianWatch:
-    """Ends what is left of the launch when its guardian is killed first. A thread that sleeps until then."""
-
-    def __init__(self, record: ServerRecord) -> None:
-        self._launch_id = record.launch_id
-        self._guardian = Process(record.guardian_pid, record.guardian_start_time)
-        self._wake_reader, self._wake_writer = os.pipe()
-        self._closed = False
-        self._thread = threading.Thread(target=self._run, name=f"moeperf-guardian-watch-{self._launch_id}", daemon=True)
-        self._thread.start()
-
-    def close(self) -> None:
-        """Idempotent. From now on the guardian may end."""
-        if not self._closed:
-            self._closed = True
-            os.close(self._wake_writer)
-            self._thread.join()
-
-    def _run(self) -> None:
-        pidfd = proctree.open_pidfd(self._guardian.pid)
-        with selectors.DefaultSelector() as selector:
-            selector.register(self._wake_reader, selectors.EVENT_READ)
-            if pidfd is not None:
-                selector.register(pidfd, selectors.EVENT_READ)
-            while not selector.select(None if pidfd is not None else _NO_PIDFD_POLL_S):
-                if not proctree.is_alive(self._guardian):
-                    break
-        os.close(self._wake_reader)
-        if pidfd is not None:
-            os.close(pidfd)
-        if not proctree.is_alive(self._guardian):
-            end_orphans(self._launch_id)
+def _said_gone(record: ServerRecord) -> bool:
+    """Whether a dead guardian's record is gone too: by itself, or by the sweeper, once all that it left has ended."""
+    path = Path(record.folder) / launch_folder.RECORD_NAME
+    deadline = time.monotonic() + _SWEEP_S
+    while path.exists():
+        if time.monotonic() >= deadline:
+            return False
+        time.sleep(_SWEEP_POLL_S)
+    return True
 
 
 def wait_for_death(record: ServerRecord) -> None:
     """After a guardian closed its line without a word: a killed process does so some time before it is gone."""
     proctree.wait_gone(guardian_of(record), timeout_s=_DEATH_S)
-
-
-def process_of(record: ServerRecord) -> Process:
-    """The server's root process."""
-    return Process(record.pid, record.pid_start_time)
-
-
-def guardian_of(record: ServerRecord) -> Process:
-    """The server's guardian."""
-    return Process(record.guardian_pid, record.guardian_start_time)

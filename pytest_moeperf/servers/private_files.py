@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import stat
 from pathlib import Path
 
 
@@ -36,7 +38,10 @@ def write_atomically(path: Path, content: bytes) -> None:
 
 
 def read_private(path: Path) -> bytes:
-    """:raises OSError: it is not there, or is a symbolic link."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW)
+    """:raises OSError: it is not there, or is a symbolic link, no plain file, somebody else's or open to others."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
     with os.fdopen(descriptor, "rb") as file:
+        status = os.fstat(descriptor)
+        if not stat.S_ISREG(status.st_mode) or status.st_uid != os.geteuid() or status.st_mode & 0o077:
+            raise OSError(errno.EPERM, "is not a plain file for this user alone", str(path))
         return file.read()

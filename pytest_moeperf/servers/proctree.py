@@ -13,7 +13,7 @@ from typing import NamedTuple
 LAUNCH_VARIABLE = "MOEPERF_LAUNCH_ID"
 """In the environment of every process of a launch."""
 GUARDIAN_VARIABLE = "MOEPERF_GUARDIAN"
-"""``<pid>.<start time>`` of the guardian, in the same places: a process whose guardian is dead is an orphan."""
+"""``<pid>.<start time>`` of the guardian, in the same places, for people who look."""
 
 _POLL_S = 0.02
 _PR_SET_PDEATHSIG = 1
@@ -31,6 +31,7 @@ class Process(NamedTuple):
 
 class _Stat(NamedTuple):
     parent: int
+    session: int
     state: str
     start_time: int
 
@@ -108,7 +109,7 @@ def descendants(root: int) -> set[Process]:
     """All live processes below ``root``, which is a subreaper, so that none of them can have left."""
     children: dict[int, list[int]] = {}
     stats: dict[int, _Stat] = {}
-    for pid in _pids():
+    for pid in pids():
         stat = _stat(pid)
         if stat is not None:
             stats[pid] = stat
@@ -179,61 +180,37 @@ def end_all(
     return left
 
 
-class Orphan(NamedTuple):
-    """A process of a launch whose guardian is dead."""
+def session_of(pid: int) -> int | None:
+    """The pid of the leader of its session, which may have ended; None where there is no such process."""
+    stat = _stat(pid)
+    return None if stat is None else stat.session
 
-    process: Process
-    launch_id: str
 
-
-def orphans(launch_id: str | None = None) -> set[Orphan]:
-    """Processes of launches (or of one launch) whose guardian is proven dead.
-
-    Looks at this user's processes in this pid namespace only: of others it can prove nothing.
-    """
-    found: set[Orphan] = set()
-    namespace = pid_namespace()
-    for pid in _pids():
-        marks = _marks(pid)
-        if marks is None or pid_namespace(pid) != namespace:
-            continue
-        marked_launch, guardian = marks
-        started = start_time_of(pid)
-        if started is not None and launch_id in (None, marked_launch) and not is_alive(guardian):
-            found.add(Orphan(Process(pid, started), marked_launch))
-    return found
+def is_own(pid: int) -> bool:
+    """Whether it runs as this user."""
+    try:
+        return os.stat(f"/proc/{pid}").st_uid == os.geteuid()
+    except OSError:
+        return False
 
 
 def launch_of(pid: int) -> str | None:
-    """The launch that a process belongs to by its mark; None where it has none, or can't be looked at."""
-    marks = _marks(pid)
-    return None if marks is None else marks[0]
-
-
-def _marks(pid: int) -> tuple[str, Process] | None:
+    """The launch whose variables it has in its environment; None where it has none, or can't be looked at. Whoever
+    copies an environment has them too."""
     try:
-        if os.stat(f"/proc/{pid}").st_uid != os.geteuid():
+        if not is_own(pid):
             return None
         with open(f"/proc/{pid}/environ", "rb") as file:
             environment = file.read()
     except OSError:
         return None
-    if LAUNCH_VARIABLE.encode() not in environment:
-        return None
-    values: dict[bytes, bytes] = {}
-    for line in environment.split(b"\0"):
-        key, _, value = line.partition(b"=")
-        values[key] = value
-    launch = values.get(LAUNCH_VARIABLE.encode(), b"").decode("ascii", "replace")
-    guardian_pid, _, guardian_start = (
-        values.get(GUARDIAN_VARIABLE.encode(), b"").decode("ascii", "replace").partition(".")
-    )
-    if not (launch and guardian_pid.isdecimal() and guardian_start.isdecimal()):
-        return None
-    return launch, Process(int(guardian_pid), int(guardian_start))
+    mark = LAUNCH_VARIABLE.encode() + b"="
+    found = (line[len(mark) :] for line in environment.split(b"\0") if line.startswith(mark))
+    return next(found, b"").decode("ascii", "replace") or None
 
 
-def _pids() -> Iterator[int]:
+def pids() -> Iterator[int]:
+    """Of all processes that this one can see."""
     for name in os.listdir("/proc"):
         if name.isdecimal():
             yield int(name)
@@ -247,7 +224,12 @@ def _stat(pid: int) -> _Stat | None:
         return None
     # The name stands in parentheses and may itself hold spaces and parentheses.
     after_name = content[content.rindex(b")") + 2 :].split()
-    return _Stat(parent=int(after_name[1]), state=after_name[0].decode("ascii"), start_time=int(after_name[19]))
+    return _Stat(
+        parent=int(after_name[1]),
+        session=int(after_name[3]),
+        state=after_name[0].decode("ascii"),
+        start_time=int(after_name[19]),
+    )
 
 
 def _pids_text(processes: set[Process]) -> str:

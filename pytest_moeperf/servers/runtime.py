@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import pwd
 import re
 import stat
 from pathlib import Path
@@ -12,19 +13,17 @@ from pytest_moeperf.servers.problems import RuntimeFolderError
 
 RUNTIME_VARIABLE = "MOEPERF_RUNTIME_DIR"
 LOCKS_VARIABLE = "MOEPERF_LOCK_DIR"
+DEFAULT_LOCKS = "/tmp/moeperf-locks"  # noqa: S108 - checked each time
 
 
 def runtime_folder() -> Path:
-    """``$MOEPERF_RUNTIME_DIR``, or ``$XDG_RUNTIME_DIR/moeperf``, or ``/tmp/moeperf-<uid>``; made if missing, 0700.
+    """``$MOEPERF_RUNTIME_DIR``, or ``/tmp/moeperf-<uid>``; made if missing, 0700. ``$XDG_RUNTIME_DIR`` is not asked: a
+    login has it and a cron job has not, and both are one user with one set of servers.
 
     :raises RuntimeFolderError: it is a link, somebody else's, or open to others.
     """
-    if named := os.environ.get(RUNTIME_VARIABLE):
-        folder = Path(named)
-    elif xdg := os.environ.get("XDG_RUNTIME_DIR"):
-        folder = Path(xdg) / "moeperf"
-    else:
-        folder = Path(f"/tmp/moeperf-{os.getuid()}")  # noqa: S108 - checked below: ours, no link, 0700
+    # In /tmp anybody may make it first, which is checked below: ours, no link, 0700.
+    folder = Path(os.environ.get(RUNTIME_VARIABLE) or f"/tmp/moeperf-{os.geteuid()}")  # noqa: S108
     folder = folder.absolute()
     _make(folder, 0o700)
     status = folder.lstat()
@@ -32,7 +31,7 @@ def runtime_folder() -> Path:
     if not stat.S_ISDIR(status.st_mode):
         problem = "is a symbolic link" if stat.S_ISLNK(status.st_mode) else "is not a folder"
     elif status.st_uid != os.geteuid():
-        problem = f"belongs to user {status.st_uid}, not to user {os.geteuid()}"
+        problem = f"belongs to {user_name(status.st_uid)}, not to {user_name(os.geteuid())}"
     elif status.st_mode & 0o077:
         problem = f"is open to others (mode {stat.S_IMODE(status.st_mode):04o}, not 0700)"
     if problem:
@@ -48,19 +47,45 @@ def runtime_folder() -> Path:
 def host_locks_folder() -> Path:
     """``$MOEPERF_LOCK_DIR`` or ``/tmp/moeperf-locks``: shared by all users of the host, sticky like ``/tmp``.
 
-    Containers with a ``/tmp`` of their own and the same GPUs need ``$MOEPERF_LOCK_DIR`` on a shared mount.
+    Containers with a ``/tmp`` of their own and the same GPUs need ``$MOEPERF_LOCK_DIR`` on a shared mount. Its owner
+    can remove a held lock, so whoever holds one looks again.
 
-    :raises RuntimeFolderError: it is a link or no folder.
+    :raises RuntimeFolderError: it is a link or no folder, this user may not write there, or everybody may remove there.
     """
-    folder = Path(os.environ.get(LOCKS_VARIABLE) or "/tmp/moeperf-locks").absolute()  # noqa: S108 - checked below
-    if _make(folder, 0o1777):
-        folder.chmod(0o1777)  # the umask took bits away
-    if not stat.S_ISDIR(folder.lstat().st_mode):
+    named = os.environ.get(LOCKS_VARIABLE)
+    folder = Path(named or DEFAULT_LOCKS).absolute()
+    made = _make(folder, 0o1777)
+    status = folder.lstat()
+    if not stat.S_ISDIR(status.st_mode):
         raise RuntimeFolderError(
-            what=f"the folder for the host's measuring locks, {folder}, is a symbolic link or not a folder",
+            what=f"the folder for the host's locks, {folder}, is a symbolic link or not a folder",
             hint=f"name another one with {LOCKS_VARIABLE}, the same for all users of this host",
         )
+    if made or (not named and status.st_uid == os.geteuid()):
+        folder.chmod(0o1777)  # the umask took bits away
+        status = folder.lstat()
+    mode = stat.S_IMODE(status.st_mode)
+    problem = ""
+    if mode & 0o022 and not mode & stat.S_ISVTX:
+        problem = "lets everybody who may write there remove the locks of others (no sticky bit)"
+    elif not os.access(folder, os.R_OK | os.W_OK | os.X_OK, effective_ids=True):
+        problem = "is closed to this user"
+    if problem:
+        owner = user_name(status.st_uid)
+        raise RuntimeFolderError(
+            what=f"the folder for the host's locks, {folder}, {problem}: it belongs to {owner}, mode {mode:04o}",
+            hint=f"{owner} or root opens it to all users: chmod 1777 {folder}; or name another one with "
+            f"{LOCKS_VARIABLE}, the same for all users of this host",
+        )
     return folder
+
+
+def user_name(uid: int) -> str:
+    """As people know it, or ``user 1007``."""
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except KeyError:
+        return f"user {uid}"
 
 
 def file_name_of(key: str) -> str:

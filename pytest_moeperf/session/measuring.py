@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -139,6 +140,7 @@ class MeasuringSession:
                 profile_kernels=settings.profile_kernels,
                 request_timeout_s=settings.request_timeout_s,
                 label=f"pytest pid {os.getpid()}",
+                wait_until=None if settings.gate.budget_s is None else time.monotonic() + settings.gate.budget_s,
                 software=software,
             ),
             listener=Listener(

@@ -75,7 +75,7 @@ class Progress:
         self._line(f"moeperf  {phase} | {progress.elapsed_s:.0f} s")
 
     def waiting(self, notice: WaitNotice) -> None:
-        if self._due(START_REFRESH_S):
+        if notice.once or self._due(START_REFRESH_S):
             self._line(f"moeperf  {notice.text()}")
 
     def _due(self, interval_s: float) -> bool:

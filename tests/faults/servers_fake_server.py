@@ -39,6 +39,14 @@ def _daemonize(pid_file: Path) -> None:
     pid_file.write_text(done.stdout)
 
 
+def _start_children(pid_file: Path) -> None:
+    """One in the server's session, and one of ``env -i setsid``, which shows nowhere whose it is."""
+    program = (sys.executable, "-c", "import time; time.sleep(600)")
+    plain = subprocess.Popen(program)
+    hidden = subprocess.Popen(program, env={}, start_new_session=True)
+    pid_file.write_text(f"{plain.pid} {hidden.pid}")
+
+
 def main() -> None:
     """Runs until it is ended."""
     parser = argparse.ArgumentParser()
@@ -49,6 +57,7 @@ def main() -> None:
     parser.add_argument("--ready-after", type=float, default=0.0)
     parser.add_argument("--ignore-sigterm", action="store_true")
     parser.add_argument("--daemon-pid-file", type=Path)
+    parser.add_argument("--children", type=Path)
     parser.add_argument("--api-key")
     parser.add_argument("--starts-file", type=Path)
     options = parser.parse_args()
@@ -64,6 +73,8 @@ def main() -> None:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
     if options.daemon_pid_file is not None:
         _daemonize(options.daemon_pid_file)
+    if options.children is not None:
+        _start_children(options.children)
     time.sleep(options.ready_after)
     _Handler.health = options.health
     http.server.ThreadingHTTPServer(("127.0.0.1", options.port), _Handler).serve_forever()

@@ -17,10 +17,15 @@ def main() -> None:
     parser.add_argument("--command", required=True)
     parser.add_argument("--digest", required=True)
     parser.add_argument("--keep-s", type=float, default=0.0)
+    parser.add_argument("--devices", default="")
     parser.add_argument("--fork", action="store_true")
     options = parser.parse_args()
     plan = LaunchPlan(
-        command=tuple(json.loads(options.command)), name="fake", spec_digest=options.digest, stop_timeout_s=1.0
+        command=tuple(json.loads(options.command)),
+        name="fake",
+        spec_digest=options.digest,
+        stop_timeout_s=1.0,
+        devices=tuple(filter(None, options.devices.split(","))),
     )
     with lease(plan, label="holder", keep_s=options.keep_s) as server:
         if options.fork and os.fork() == 0:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import http.client
 import json
@@ -24,10 +25,10 @@ from pytest_moeperf.servers import launch as launch_module
 from pytest_moeperf.servers import lease as lease_module
 from pytest_moeperf.servers import proctree
 from pytest_moeperf.servers.lease import lease
-from pytest_moeperf.servers.link import guardian_of, process_of
 from pytest_moeperf.servers.ports import free_port
 from pytest_moeperf.servers.problems import DevicesBusy, RuntimeFolderError, ServerExited, ServerNotReady
-from pytest_moeperf.servers.registry import list_servers, stop_server
+from pytest_moeperf.servers.proof import guardian_of, process_of
+from pytest_moeperf.servers.registry import list_left, list_servers, reclaim, stop_server
 
 HERE = Path(__file__).parent
 FAKE = (sys.executable, str(HERE / "servers_fake_server.py"), "--port={port}")
@@ -39,11 +40,13 @@ def runtime(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """A runtime folder of the test's own, in a path too long for a Unix socket. No server outlives the test."""
     folder = tmp_path / ("long" * 30)
     monkeypatch.setenv("MOEPERF_RUNTIME_DIR", str(folder))
+    monkeypatch.setenv("MOEPERF_LOCK_DIR", str(tmp_path / "locks"))
     yield folder
     left = list_servers()
     for record in left:
         stop_server(record, force=True)
     assert left == ()
+    assert list_left() == ()
 
 
 def plan(*arguments: str, digest: str = "spec", **fields: object) -> LaunchPlan:
@@ -191,18 +194,94 @@ def test_a_killed_guardian_takes_the_server_with_it_and_its_holder_ends_the_rest
     assert not (Path(server.record.folder) / "record.json").exists()
 
 
-def test_what_a_killed_guardian_and_a_killed_owner_left_is_found_by_the_next_who_looks(tmp_path: Path) -> None:
-    daemon = tmp_path / "daemon"
-    holder = HolderProcess(command=(*FAKE, f"--daemon-pid-file={daemon}"))
+def test_what_a_killed_guardian_and_a_killed_owner_left_ends_without_anybody_looking(tmp_path: Path) -> None:
+    children = tmp_path / "children"
+    holder = HolderProcess(command=(*FAKE, f"--daemon-pid-file={tmp_path / 'daemon'}", f"--children={children}"))
     record = holder.record()
     # The owner first, stopped, so that it cannot clean up.
     holder.process.send_signal(signal.SIGSTOP)
     os.kill(record.guardian_pid, signal.SIGKILL)
     holder.kill(signal.SIGKILL)
-    assert eventually(lambda: not proctree.is_alive(process_of(record)))
-    assert alive_processes_of(record.launch_id) == [int(daemon.read_text())]
-    assert list_servers() == ()
-    assert all_gone(record)
+    pids = [record.pid, *map(int, (tmp_path / "daemon").read_text().split()), *map(int, children.read_text().split())]
+    assert len(pids) == 4
+    assert eventually(lambda: not any(map(proctree.start_time_of, pids)))
+    assert eventually(lambda: all_gone(record))
+    assert "the guardian was killed; ending " in (Path(record.folder) / "guardian.log").read_text()
+    assert not record.cgroup or not Path(record.cgroup).exists()
+
+
+def test_what_is_left_when_all_were_killed_is_named_by_a_listing_and_ended_by_stop(tmp_path: Path) -> None:
+    with everybody_killed(tmp_path) as (record, plain, hidden):
+        assert list_servers() == ()
+        (left,) = list_left()
+        # One that hides is proven to be of the launch by its control group alone.
+        proven = sorted([plain, hidden] if record.cgroup else [plain])
+        assert [process.pid for process in left.processes] == proven
+        pids = ", ".join(f"pid {pid}" for pid in proven)
+        text = f"{len(proven)} process{'es' * (len(proven) > 1)} ({pids})"
+        assert left.text() == text
+        assert all(map(proctree.start_time_of, (plain, hidden)))
+        assert stop_server(record.launch_id[:8]) == f"ended what {record.launch_id[:8]}, fake left: {text}"
+        assert not any(map(proctree.start_time_of, proven))
+        assert all_gone(record)
+
+
+def test_a_launch_that_needs_the_device_ends_what_is_left_there_and_says_so(tmp_path: Path) -> None:
+    notices: list[WaitNotice] = []
+    with everybody_killed(tmp_path, devices=("GPU-1",)) as (record, plain, _):
+        with lease(plan(digest="other", devices=("GPU-2",)), label="me", on_wait=notices.append):
+            assert proctree.start_time_of(plain)
+        assert notices == []
+        with lease(plan(digest="other", devices=("GPU-1",)), label="me", on_wait=notices.append):
+            assert not proctree.start_time_of(plain)
+    assert notices[0].what == f"what launch {record.launch_id[:8]} left to end"
+    assert f"pid {plain}" in notices[0].holder
+    assert notices[0].holder.endswith("), of fake")
+
+
+def test_who_merely_carries_the_variables_of_a_launch_is_left_alone(tmp_path: Path) -> None:
+    with everybody_killed(tmp_path) as (record, plain, _):
+        environment = {proctree.LAUNCH_VARIABLE: record.launch_id, "MOEPERF_GUARDIAN": "1.1"}
+        bystander = subprocess.Popen([sys.executable, "-c", "input()"], env=environment, stdin=subprocess.PIPE)
+        assert eventually(lambda: proctree.launch_of(bystander.pid) == record.launch_id)
+        assert list_servers() == ()
+        assert bystander.pid not in [process.pid for left in list_left() for process in left.processes]
+        with lease(plan(), label="me"):
+            stop_server(record.launch_id)
+        assert not proctree.start_time_of(plain)
+        bystander.communicate(b"\n", timeout=PATIENCE_S)
+        assert bystander.returncode == 0
+
+
+def test_a_server_whose_socket_is_gone_is_stopped_all_the_same() -> None:
+    with lease(plan(), label="first", keep_s=600) as server:
+        (Path(server.record.folder) / "socket").unlink()
+        with pytest.raises(UsageProblem, match="fake is in use by pid"):
+            stop_server(server.launch_id)
+        assert server.is_alive()
+        assert stop_server(server.launch_id, force=True) == f"stopped {server.launch_id[:8]}, fake"
+        assert all_gone(server.record)
+
+
+@contextlib.contextmanager
+def everybody_killed(tmp_path: Path, devices: tuple[str, ...] = ()) -> Iterator[tuple[ServerRecord, int, int]]:
+    """Owner, guardian and its sweeper, with SIGKILL; the record, and what lives on: a plain child and one that hides."""
+    children = tmp_path / "children"
+    holder = HolderProcess(f"--devices={','.join(devices)}", command=(*FAKE, f"--children={children}"))
+    record = holder.record()
+    plain, hidden = map(int, children.read_text().split())
+    try:
+        holder.process.send_signal(signal.SIGSTOP)
+        os.kill(psutil.Process(record.guardian_pid).ppid(), signal.SIGKILL)
+        os.kill(record.guardian_pid, signal.SIGKILL)
+        holder.kill(signal.SIGKILL)
+        assert eventually(lambda: not proctree.is_alive(process_of(record)))
+        yield record, plain, hidden
+    finally:
+        for pid in (plain, hidden):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        reclaim(Path(record.folder).parents[1], devices, tell=lambda *_news: None)
 
 
 def test_a_server_that_dies_is_told_with_its_exit_code() -> None:
@@ -398,6 +477,39 @@ def test_a_server_that_somebody_took_up_meanwhile_is_not_stopped() -> None:
         assert second.is_alive()
 
 
+def test_a_gpu_has_one_server_whichever_runtime_folder_it_is_recorded_in(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gpu = ("GPU-1",)
+    runtime = os.environ["MOEPERF_RUNTIME_DIR"]
+    with lease(plan(devices=gpu, name="triton"), label="alice", keep_s=600) as first:
+        pass
+    monkeypatch.setenv("MOEPERF_RUNTIME_DIR", str(tmp_path / "elsewhere"))
+    assert list_servers() == ()
+    notices: list[WaitNotice] = []
+    with (
+        pytest.raises(ServerNotReady) as caught,
+        lease(plan(devices=gpu, name="cutedsl"), label="bob", on_wait=notices.append, wait_timeout_s=1.5),
+    ):
+        pass
+    holder = f"pid {first.record.guardian_pid} (triton, launch {first.launch_id[:8]}, alice, since "
+    assert notices[0].what == "GPU-1 to launch cutedsl on"
+    assert notices[0].holder.startswith(holder)
+    assert notices[0].holder.endswith(") has it")
+    assert caught.value.what.startswith("gave up waiting for GPU-1 to launch cutedsl on after ")
+    assert holder in caught.value.what
+    assert list_servers() == ()
+    monkeypatch.setenv("MOEPERF_RUNTIME_DIR", runtime)
+    stop_server(first.launch_id)
+    monkeypatch.setenv("MOEPERF_RUNTIME_DIR", str(tmp_path / "elsewhere"))
+    with lease(plan(devices=gpu, name="cutedsl"), label="bob", wait_timeout_s=0.0) as second:
+        # One that has ended holds no device, though its guardian lives to tell its exit code.
+        os.kill(second.pid, signal.SIGKILL)
+        assert eventually(lambda: second.exit_status() is not None)
+        with lease(plan(devices=gpu, name="cutedsl"), label="bob", wait_timeout_s=0.0):
+            pass
+
+
 def test_it_waits_for_a_gpu_that_another_process_uses(tmp_path: Path) -> None:
     ready = tmp_path / "ready"
     script = (
@@ -521,11 +633,14 @@ def test_the_guardian_needs_no_package_but_its_own() -> None:
     assert done.stdout.split() == [
         "pytest_moeperf",
         "pytest_moeperf.servers",
+        "pytest_moeperf.servers.cgroups",
         "pytest_moeperf.servers.gpu_memory",
         "pytest_moeperf.servers.guardian",
         "pytest_moeperf.servers.launch_folder",
+        "pytest_moeperf.servers.lock_files",
         "pytest_moeperf.servers.private_files",
         "pytest_moeperf.servers.proctree",
+        "pytest_moeperf.servers.sweeper",
         "pytest_moeperf.servers.wire",
     ]
 
@@ -542,7 +657,7 @@ def test_whoever_waits_for_a_server_to_start_is_told_and_gets_it_when_the_starte
         pass
     assert str(caught.value) == (
         f"gave up waiting for fake to start after {caught.value.what.split(' after ')[1].split(':')[0]}: {starter}\n"
-        "  hint: moeperf servers lists who has what"
+        "  hint: moeperf servers lists who has what; to wait longer: --perf-budget=8h"
     )
     notices: list[WaitNotice] = []
 
@@ -584,7 +699,7 @@ def test_contradictory_wishes_are_refused() -> None:
     ):
         pass
     with (
-        pytest.raises(ValueError, match=r"wait_timeout_s is -1: it must be None, or not negative"),
+        pytest.raises(ValueError, match=r"wait_timeout_s is -1: it must not be negative"),
         lease(plan(), label="me", wait_timeout_s=-1),
     ):
         pass

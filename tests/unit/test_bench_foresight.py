@@ -65,6 +65,7 @@ def bench_of(engine: str, baselines: Path) -> ServerBench:
             profile_kernels=False,
             request_timeout_s=1.0,
             label="test",
+            wait_until=None,
             software={},
         ),
         listener=Listener(on_run=nobody, on_progress=nobody, on_start=nobody, on_wait=nobody, on_ready=nobody),

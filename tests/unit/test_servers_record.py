@@ -31,6 +31,7 @@ def record() -> ServerRecord:
         boot_id="boot",
         hostname="host",
         pid_namespace="pid:[1]",
+        cgroup="",
         folder="/run/m/launches/ab12",
         log_path="/run/m/launches/ab12/server.log",
         started_at="2026-11-01T10:00:00+00:00",
@@ -52,7 +53,7 @@ def test_a_record_survives_json() -> None:
         ({"pid": True}, "server record: pid is True, not int"),
         ({"exclusive": 1}, "server record: exclusive is 1, not bool"),
         ({"start_s": "soon"}, "server record: start_s is 'soon', not float or int or NoneType"),
-        ({"schema": 1}, "server record: schema 1 is not 2"),
+        ({"schema": 1}, "server record: schema 1 is not 3"),
         (
             {"state": "dancing"},
             "server record: state 'dancing' is none of starting, ready, warm, exited, ending",

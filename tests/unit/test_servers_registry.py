@@ -17,7 +17,16 @@ from pytest_moeperf.model.server import RECORD_SCHEMA, ServerRecord
 from pytest_moeperf.servers import gpu_memory, proctree, wire
 from pytest_moeperf.servers.private_files import create_private, read_private, write_atomically
 from pytest_moeperf.servers.problems import RuntimeFolderError
-from pytest_moeperf.servers.registry import guardian_is_dead, holders_text, list_servers, prune, read_records
+from pytest_moeperf.servers.proof import guardian_is_dead
+from pytest_moeperf.servers.registry import (
+    holders_text,
+    list_left,
+    list_servers,
+    prune,
+    read_records,
+    reclaim,
+    stop_server,
+)
 from pytest_moeperf.servers.runtime import file_name_of, host_locks_folder, runtime_folder
 
 
@@ -47,6 +56,7 @@ def record_of(guardian: proctree.Process, folder: Path) -> ServerRecord:
         boot_id=proctree.boot_id(),
         hostname=socket.gethostname(),
         pid_namespace=proctree.pid_namespace(),
+        cgroup="",
         folder=str(folder),
         log_path=str(folder / "server.log"),
         started_at="2026-11-01T10:00:00+00:00",
@@ -104,7 +114,7 @@ def test_a_reused_pid_is_not_signalled() -> None:
     assert child.returncode == 0
 
 
-def test_listing_reclaims_the_dead_and_leaves_the_others(runtime: Path) -> None:
+def test_listing_names_the_living_and_touches_nothing(runtime: Path) -> None:
     live = record_of(proctree.myself(), runtime / "launches" / "live")
     dead = dataclasses.replace(
         record_of(proctree.Process(2**30, 1), runtime / "launches" / "dead"), started_at="2026-11-01T09:00:00+00:00"
@@ -112,6 +122,10 @@ def test_listing_reclaims_the_dead_and_leaves_the_others(runtime: Path) -> None:
     live_path, dead_path = stored(runtime, live), stored(runtime, dead)
     (dead_path.parent / "server.log").write_text("kept")
     assert list_servers() == (live,)
+    assert live_path.exists()
+    assert list_left() == ()
+    assert sorted(each.name for each in dead_path.parent.iterdir()) == ["record.json", "server.log"]
+    reclaim(runtime, (), tell=lambda *_news: None)
     assert live_path.exists()
     assert [each.name for each in dead_path.parent.iterdir()] == ["server.log"]
 
@@ -125,6 +139,46 @@ def test_a_torn_record_is_put_aside_and_another_version_s_is_left_alone(runtime:
     assert read_records(runtime) == [good]
     assert [each.name for each in torn.parent.iterdir()] == ["record.json.torn"]
     assert newer.exists()
+
+
+@pytest.mark.parametrize("names", ["another folder", "another launch"])
+def test_a_forged_record_makes_nobody_touch_the_folder_that_it_names(names: str, runtime: Path, tmp_path: Path) -> None:
+    victim = tmp_path / "victim"
+    victim.mkdir()
+    for name in ("key", "socket", "record.json", "server.log"):
+        (victim / name).write_text("precious")
+    forged = dataclasses.replace(
+        record_of(proctree.Process(2**30, 1), victim),
+        launch_id="forged",
+        log_path=str(victim / "server.log"),
+    )
+    path = stored(runtime, forged)
+    if names == "another launch":
+        path.write_text(path.read_text().replace('"forged"', '"../../victim"'))
+    else:
+        (record,) = read_records(runtime)
+        assert (record.folder, record.log_path) == (str(path.parent), str(path.parent / "server.log"))
+        stop_server(record)
+    reclaim(runtime, (), tell=lambda *_news: None)
+    assert (list_servers(), list_left()) == ((), ())
+    assert not path.exists()
+    assert sorted(each.name for each in victim.iterdir()) == ["key", "record.json", "server.log", "socket"]
+
+
+@pytest.mark.parametrize("kind", ["FIFO", "link", "open to others", "deep", "linked folder"])
+def test_what_is_no_private_record_is_not_believed(kind: str, runtime: Path, tmp_path: Path) -> None:
+    path = stored(runtime, record_of(proctree.myself(), runtime / "launches" / "a"))
+    if kind == "open to others":
+        path.chmod(0o644)
+    elif kind == "deep":
+        path.write_text("[" * 100_000)
+    elif kind == "linked folder":
+        path.parent.rename(tmp_path / "a")
+        path.parent.symlink_to(tmp_path / "a")
+    else:
+        path.rename(tmp_path / "record")
+        os.mkfifo(path, 0o600) if kind == "FIFO" else path.symlink_to(tmp_path / "record")
+    assert list_servers() == ()
 
 
 def test_the_logs_of_the_newest_launches_stay(runtime: Path) -> None:
@@ -176,10 +230,14 @@ def test_a_runtime_folder_that_can_not_be_trusted_is_refused(
     assert str(caught.value) == f"{problem}\n  hint: {hint}"
 
 
-def test_the_runtime_folder_follows_xdg(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_user_has_one_runtime_folder_however_the_shell_was_started(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.delenv("MOEPERF_RUNTIME_DIR", raising=False)
+    monkeypatch.delenv("XDG_RUNTIME_DIR", raising=False)
+    without = runtime_folder()
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
-    assert runtime_folder() == tmp_path / "moeperf"
+    assert runtime_folder() == without == Path(f"/tmp/moeperf-{os.geteuid()}")  # noqa: S108
 
 
 def test_the_folder_of_the_host_s_locks_is_for_all_users(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

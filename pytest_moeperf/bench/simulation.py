@@ -18,7 +18,8 @@ def simulation_check(info: Mapping[str, Any] | None, duration_s: float) -> tuple
     told = (info or {}).get("simulated")
     if not isinstance(told, Mapping):
         return ()
-    worst_s = (told.get("punctuality") or {}).get("lateness_max_s")
+    punctuality = told.get("punctuality")
+    worst_s = punctuality.get("lateness_max_s") if isinstance(punctuality, Mapping) else None
     if not isinstance(worst_s, (int, float)) or duration_s <= 0:
         return (Check(name=NAME, status="unknown", message="the simulated engine did not say how late it was"),)
     if worst_s <= MAX_SHARE * duration_s:

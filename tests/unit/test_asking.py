@@ -98,6 +98,11 @@ def test_a_good_answer_and_what_is_sent() -> None:
             "/x: it redirects (302) to http://elsewhere/; redirects are not followed",
         ),
         (saying(b"[1]"), "broken", "/x: the answer is a JSON list, not an object"),
+        (saying(b"\x1f\x8b\x08", headers=b"Content-Encoding: gzip\r\n"), "broken", "/x: the answer is no JSON that"),
+        (raw(HEAD + b"Content-Length: -5\r\n\r\n{"), "broken", "/x: the answer is no JSON that can be read"),
+        (raw(HEAD + b"Content-Length: 1e9\r\n\r\n{"), "broken", "/x: the answer is no JSON that can be read"),
+        (saying(b'{"a": 1}{"b": 2}'), "broken", "/x: the answer is no JSON that can be read"),
+        (saying(b"[" * 2**20), "broken", "/x: the answer is no JSON that can be read"),
         (saying(b"null"), "broken", "/x: the answer is a JSON NoneType, not an object"),
         (saying(b"<html>"), "broken", "/x: the answer is no JSON that can be read"),
         (saying(b'{"a": "\\ud800"}'), "broken", "/x: the answer is no JSON that can be read"),
@@ -182,6 +187,23 @@ def test_a_certificate_that_is_not_trusted(monkeypatch: pytest.MonkeyPatch) -> N
         "certificate",
         "/x: its TLS certificate is not trusted: self-signed certificate",
     )
+
+
+@pytest.mark.parametrize("status", ["301 Moved", "302 Found", "307 Temporary Redirect", "308 Permanent Redirect"])
+def test_the_key_goes_nowhere_with_a_redirect(status: str) -> None:
+    with serving(saying(b"{}")) as (other, asked):
+        moved = saying(status=status, headers=f"Location: {other}/x\r\n".encode())
+        with serving(moved) as (url, _):
+            control = Control(url=url, api_key=ApiKey("planted-key"))
+            answers = control.get_json("/x"), control.post("/x")
+    assert [answer.cause for answer in answers] == ["redirect", "redirect"]
+    assert asked == []
+
+
+def test_what_is_quoted_of_an_answer_holds_no_key() -> None:
+    with serving(saying(b"you sent Authorization: Bearer planted-key", status="500 Oops")) as (url, _):
+        answer = Control(url=url, api_key=ApiKey("planted-key")).get_json("/x")
+    assert answer.problem == "/x: status 500: you sent Authorization: Bearer ***"
 
 
 def test_no_proxy_is_used(monkeypatch: pytest.MonkeyPatch) -> None:

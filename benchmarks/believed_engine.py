@@ -40,6 +40,8 @@ class Traits:
     without choices)."""
     overcounts: int = 0
     """Tokens that its usage claims and nobody generated."""
+    claims: int = 1
+    """Tokens that its usage claims for each one that was generated."""
     delivery: str = "token"
     """``token``, ``halves``, ``whole``, ``late`` (everything after the last token), ``batched`` (every 40 ms)."""
     lump: int = 1

@@ -39,7 +39,7 @@ class Stream:
         self._writer.write(
             b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream; charset=utf-8\r\nTransfer-Encoding: chunked\r\n\r\n"
         )
-        total = min(self._asked, traits.stop_after or self._asked) - traits.overcounts
+        total = min(self._asked, traits.stop_after or self._asked) // traits.claims - traits.overcounts
         collected, last_flush = 0, time.perf_counter()
         async for step in self._server.generate(total, self._prompt_len, cached=self._cached):
             collected += step
@@ -88,7 +88,7 @@ class Stream:
         finish = "null"
         if last:
             finish = '"stop"' if traits.stop_after else '"length"'
-        counted = ready + traits.overcounts if last else ready
+        counted = (ready + traits.overcounts if last else ready) * traits.claims
         if self._native:
             reason = f'{{"type":{finish},"length":{self._asked}}}' if last else "null"
             meta = {"prompt_tokens": self._prompt_len, "completion_tokens": counted}
@@ -129,7 +129,8 @@ class Stream:
 
     def _end(self, total: int) -> None:
         if not self._native and self._traits.usage in {"continuous", "final", "null", "zero"}:
-            self._chunk(f'{{"id":"1","choices":[]{self._figures(total + self._traits.overcounts)}}}'.encode())
+            counted = (total + self._traits.overcounts) * self._traits.claims
+            self._chunk(f'{{"id":"1","choices":[]{self._figures(counted)}}}'.encode())
         self._chunk(b"[DONE]")
 
     def _break(self) -> None:

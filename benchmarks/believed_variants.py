@@ -279,6 +279,26 @@ def _counted() -> list[Variant]:
             cause="token",
             traits={**VLLM, "overcounts": 20},
         ),
+        *(
+            Variant(name=f"two tokens claimed for each, {who}", truth=REFUSED, cause="token", traits={**base, **traits})
+            for who, base, traits in (
+                ("vllm", VLLM, {"claims": 2}),
+                ("final usage, vllm", VLLM, {"claims": 2, "usage": "final"}),
+                ("no metrics", PLAIN, {"claims": 2}),
+                ("final usage, no metrics", PLAIN, {"claims": 2, "usage": "final"}),
+                ("sglang", SGLANG, {"claims": 2}),
+                ("sglang without metrics", SGLANG, {"claims": 2, "metrics": "none"}),
+            )
+        ),
+        Variant(
+            name="more tokens counted, no metrics", truth=REFUSED, cause="token", traits={**PLAIN, "overcounts": 20}
+        ),
+        Variant(
+            name="more tokens counted, final usage, no metrics",
+            truth=REFUSED,
+            cause="token",
+            traits={**PLAIN, "overcounts": 20, "usage": "final"},
+        ),
         Variant(name="lone surrogates", truth=RIGHT, traits={**VLLM, "surrogates": True}),
         Variant(name="lone surrogates, sglang", truth=RIGHT, traits={"surrogates": True}),
         Variant(name="a trailer that nothing announced", truth=RIGHT, traits={**VLLM, "trailer_ms": 0.0}),

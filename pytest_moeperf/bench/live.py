@@ -53,6 +53,7 @@ from pytest_moeperf.validity import (
     server_readable,
 )
 from pytest_moeperf.validity.cache import Reuse
+from pytest_moeperf.validity.claimed import claimed_tokens_check
 from pytest_moeperf.validity.replicas import one_level
 
 FLUSH_TIMEOUT_S = 60.0
@@ -231,6 +232,8 @@ class LiveServer:
         )
         evidence = self._evidence(info, metrics_text)
         ceiling = ceiling_for(self.place, info, cell.workload)
+        counters = server_checks(before, after, result, cell.workload)
+        counted = any(check.name == "server_generated_tokens_agree" and check.status != "unknown" for check in counters)
         checks = (
             *client_checks(
                 result,
@@ -244,7 +247,8 @@ class LiveServer:
             cache_flushed(flushed, answer, result, cell.workload, needed=self._speaks_sglang),
             server_ran_as_asked(result.records, cell.workload, limits, watching.queue),
             *([balanced] if (balanced := ranks_balanced(watching.queue)) else ()),
-            *server_checks(before, after, result, cell.workload),
+            *counters,
+            claimed_tokens_check(result.records, counted=counted, info=info),
             *self._same_server(answer, metrics_text, before, after, result),
             self._process_check(),
             *self.launch_checks,

@@ -9,7 +9,7 @@ from typing import Any
 from pytest_moeperf.outgoing import told
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class MoeperfError(Exception):
     """Base of all errors raised on purpose. Subclasses are dataclasses whose fields compose ``str(error)``."""
 
@@ -18,6 +18,9 @@ class MoeperfError(Exception):
 
     def __str__(self) -> str:
         return told(self.message())
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({str(self)!r})"  # what tracebacks show of a local
 
     def message(self) -> str:
         """The whole text for the user: what happened, the value, what is allowed, the next step."""
@@ -28,7 +31,7 @@ def _rebuild(kind: type[MoeperfError], fields: dict[str, Any]) -> MoeperfError:
     return kind(**fields)
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class UsageProblem(MoeperfError):
     """A flag, a setting, a marker or a file that says something impossible. Found before anything is launched."""
 
@@ -49,7 +52,7 @@ class UsageProblem(MoeperfError):
         return "\n".join(lines)
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class ServerError(MoeperfError):
     """A server that did not start, did not answer or died. Says what was awaited and shows the log's tail."""
 
@@ -71,7 +74,7 @@ class ServerError(MoeperfError):
         return "\n".join(lines)
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class LoadError(MoeperfError):
     """The load could not be driven at all (not: some request failed, which is a failed validity check)."""
 
@@ -82,7 +85,7 @@ class LoadError(MoeperfError):
         return f"{self.what}\n  next: {self.next_step}" if self.next_step else self.what
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class BaselineError(MoeperfError):
     """A baseline file that can't be read or written. The file is left as it is."""
 

@@ -11,7 +11,7 @@ from pytest_moeperf.model.server import LaunchPlan
 from pytest_moeperf.model.spec import ServerSpec
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class EngineMissing(UsageProblem):
     """The engine is not installed here, so it can't be asked what it takes. A plan can still be printed."""
 

@@ -22,10 +22,11 @@ _COMMAND = re.compile(r"(?<!\S):(?=:)|#(?=#\w*\[)")
 def printable(text: str) -> str:
     """The same lines, without escape sequences, control characters, invisible or direction-changing ones, and lone
     surrogates; commands to a CI runner are broken by a blank. Idempotent."""
-    if "\n" not in text and text.isprintable():
-        return _COMMAND.sub(r"\g<0> ", text)
-    lines = (line if line.isprintable() else _visible(line) for line in _SEQUENCE.sub("", text).split("\n"))
-    return _COMMAND.sub(r"\g<0> ", "\n".join(lines))
+    # Logs of many megabytes are ordinary, and nearly all of each is.
+    if not text.replace("\n", "").isprintable():
+        lines = (line if line.isprintable() else _visible(line) for line in _SEQUENCE.sub("", text).split("\n"))
+        text = "\n".join(lines)
+    return _COMMAND.sub(r"\g<0> ", text) if "::" in text or "##" in text else text
 
 
 def printable_line(text: str) -> str:

@@ -13,7 +13,7 @@ LAST_REPORT = Path(".moeperf") / "last"
 """Beside the configuration file: the folder of the last invocation's report, whether one was asked for or not."""
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class ReportError(MoeperfError):
     """A report that could not be made or written. The verdicts of the session stand."""
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pytest_moeperf.errors import ServerError
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class ServerExited(ServerError):
     """Its process ended by itself."""
 
@@ -17,18 +17,18 @@ class ServerExited(ServerError):
     """Its log says that the port was in use: another port may do."""
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class ServerNotReady(ServerError):
     """It lives, and did not answer as it should within its time."""
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class DevicesBusy(ServerError):
     """A server of another spec has the wanted devices."""
 
     launch_id: str = ""
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class RuntimeFolderError(ServerError):
     """The folder for records, logs and locks can't be trusted or made."""

@@ -129,7 +129,7 @@ def test_no_error_holds_it(text: str) -> None:
         LoadError(what=text, next_step=text),
         BaselineError(path=text, problem=text, next_step=text),
     ]
-    assert [type(error) for error in errors if leaks(str(error))] == []
+    assert [type(error) for error in errors if leaks(f"{error} {error!r} {[error]}")] == []
 
 
 @shapes

@@ -19,11 +19,13 @@ def of(launch_id: str) -> Path | None:
 
 
 def make(launch_id: str) -> Path | None:
-    """None where this user may not make one."""
+    """None where this user may not make one, or where it would have a share of CPU or memory of its own: the server is
+    to run as it would without."""
     folder = of(launch_id)
     try:
-        if folder is not None:
-            folder.mkdir()
+        if folder is None or _lines(str(folder.parent / "cgroup.subtree_control")) not in ([], [""]):
+            return None
+        folder.mkdir()
     except OSError:
         return None
     return folder

@@ -13,8 +13,9 @@ from pathlib import Path
 
 import pytest
 
+from pytest_moeperf.bench.live import MeasuringRules
 from pytest_moeperf.model.server import RECORD_SCHEMA, ServerRecord
-from pytest_moeperf.servers import gpu_memory, proctree, wire
+from pytest_moeperf.servers import cgroups, gpu_memory, proctree, wire
 from pytest_moeperf.servers.private_files import create_private, read_private, write_atomically
 from pytest_moeperf.servers.problems import RuntimeFolderError
 from pytest_moeperf.servers.proof import guardian_is_dead
@@ -297,3 +298,43 @@ def test_gpu_memory_is_awaited(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     stuck = gpu_memory.wait_until_free({"GPU-1": 0}, measure=lambda _: {"GPU-1": gib}, timeout_s=0)
     assert stuck == {"GPU-1": gib}
     assert gpu_memory.wait_until_free({"GPU-1": 0}, measure=lambda _: {}, timeout_s=30) == {}
+
+
+def test_a_group_that_is_not_the_launch_s_own_proves_nothing(tmp_path: Path) -> None:
+    for name in ("moeperf-abc", "user.slice"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "cgroup.procs").write_text("12\n13\n")
+    assert cgroups.pids_in(str(tmp_path / "moeperf-abc"), "abc") == {12, 13}
+    assert cgroups.pids_in(str(tmp_path / "user.slice"), "abc") == set()
+    assert cgroups.pids_in(str(tmp_path / "moeperf-gone"), "gone") == set()
+    assert cgroups.pids_in("", "") == set()
+
+
+def test_a_group_with_a_share_of_its_own_is_not_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cgroups, "of", lambda launch_id: tmp_path / f"moeperf-{launch_id}")
+    control = tmp_path / "cgroup.subtree_control"
+    control.write_text("cpu memory\n")
+    assert cgroups.make("a") is None
+    control.write_text("\n")
+    assert cgroups.make("b") == tmp_path / "moeperf-b"
+    assert [each.name for each in sorted(tmp_path.iterdir())] == ["cgroup.subtree_control", "moeperf-b"]
+    cgroups.remove(tmp_path / "moeperf-b")
+    monkeypatch.setattr(cgroups, "of", lambda _launch_id: None)
+    assert cgroups.make("c") is None
+
+
+def test_nobody_waits_for_others_beyond_the_budget() -> None:
+    rules = MeasuringRules(
+        slo_ms={},
+        min_window_s=0.0,
+        strict_evidence=False,
+        profile_kernels=False,
+        request_timeout_s=1.0,
+        label="test",
+        wait_until=None,
+        software={},
+    )
+    assert rules.wait_timeout_s == 4 * 3600.0
+    now = time.monotonic()
+    assert dataclasses.replace(rules, wait_until=now - 1.0).wait_timeout_s == 0.0
+    assert 50.0 < dataclasses.replace(rules, wait_until=now + 60.0).wait_timeout_s <= 60.0

@@ -250,6 +250,28 @@ def test_bounded_memory_gives_the_same_records_and_says_that_it_parsed_early() -
         assert load(server, workload).client.notes == ()
 
 
+@pytest.mark.parametrize("tls", [False, True])
+def test_answers_that_each_event_repeats_are_counted_and_not_kept(monkeypatch: pytest.MonkeyPatch, tls: bool) -> None:
+    """40 MB of them, most of which would be parsed inside the window."""
+    workload = Workload(concurrency=4, input_len=8, output_len=50, num_prompts=40)
+    said = b'"%b"' % (b'the \\"answer\\" ' * 1200)
+    events = [chunk(event(count, last=50).replace(b'"x"', said)) for count in range(1, 51)]
+    answer = [SSE_HEAD, *events, *good_answer()[-2:]]
+    assert len(answer[1]) > 16_000
+    monkeypatch.setenv("SSL_CERT_FILE", str(PEM))
+
+    def paced(connection: Connection) -> None:
+        while connection.read_request() is not None:
+            for piece in answer:
+                connection.send(piece)
+                time.sleep(0.001)  # else reads hold parts of events, which are kept
+
+    with serving(paced, tls=server_context() if tls else None) as server:
+        result = load(server, workload, **({} if tls else {"held_bytes": 16_000_000}))
+    assert_good(result, workload)
+    assert result.client.notes == ()
+
+
 def test_progress_is_reported() -> None:
     seen: list[LoadProgress] = []
 

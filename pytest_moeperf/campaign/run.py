@@ -26,8 +26,8 @@ BAAB = (CANDIDATE, REFERENCE, REFERENCE, CANDIDATE)
 BLOCK_PAIRS = (0, 0, 1, 1)
 """Neighbours make a pair, so that a slow drift moves both arms alike; two pairs a block, so that its direction
 cancels."""
-VERIFY_ORDER = (REFERENCE, REFERENCE, CANDIDATE, CANDIDATE, CANDIDATE, CANDIDATE, REFERENCE, REFERENCE)
-VERIFY_PAIRS = (0, 1, 0, 1, 2, 3, 2, 3)
+VERIFY_ORDER = (*ABBA, *BAAB)
+VERIFY_PAIRS = (0, 0, 1, 1, 2, 2, 3, 3)
 BUDGET_ROOM = 1.5
 """Times what all launches are expected to take: launches differ, and a void run is made again."""
 
@@ -43,6 +43,7 @@ class Campaign:
     :param record: measure for ``--update-baselines``.
     :param resume_runs: of an interrupted or undecided invocation, in the order in which they were made.
     :param reason: why a win may stand in one cell alone.
+    :param others: bounds of cells that other campaigns of this invocation judge: all share the error of one family.
     :param on_event: called at every step; a finished run arrives as ``event.run``.
 
     ``run()`` raises ServerError or LoadError if the *candidate* does not come up; what was measured until
@@ -60,12 +61,14 @@ class Campaign:
         clock: Callable[[], float] = time.monotonic,
         resume_runs: Sequence[Run] = (),
         reason: str = "",
+        others: int = 0,
     ) -> None:
         self.runs: list[Run] = []
         self._bench = bench
         self._settings = settings
         self._record = record
         self._reason = reason
+        self._others = others
         self._tell = on_event
         self._clock = clock
         self._started = clock()
@@ -174,7 +177,7 @@ class Campaign:
             self._sequence(keys, steps)
 
     def _verify(self, keys: Sequence[str]) -> None:
-        """A A B B B B A A over the cells that claim a win, with their neighbours and the control cells beside
+        """A B B A B A A B over the cells that claim a win, with their neighbours and the control cells beside
         them."""
         if not self._afford(keys, VERIFY_ORDER):
             return
@@ -337,9 +340,10 @@ class Campaign:
             family = self._families.setdefault(side, set())
             rejected = self._rejected.setdefault(side, set())
             family.update(p_values)
-            levels = step_down(
-                p_values,
-                left=len(family) - len(rejected),
+            # What was rejected stays so, and has no share to divide any more.
+            levels = dict.fromkeys(rejected & p_values.keys(), 1.0) | step_down(
+                {item: p for item, p in p_values.items() if item not in rejected},
+                left=len(family) + self._others - len(rejected),
                 alpha=1.0,
                 rejects=partial(self._rejects, side),
             )

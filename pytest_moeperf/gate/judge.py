@@ -20,7 +20,16 @@ from pytest_moeperf.gate.evidence import (
     prediction,
     with_outlook,
 )
-from pytest_moeperf.gate.state import CONFIRM, RECORD, SCREEN, SCREEN_ALPHA, VERIFY, CellState, last_look, planned_look
+from pytest_moeperf.gate.state import (
+    CONFIRM,
+    RECORD,
+    SCREEN,
+    SCREEN_ALPHA,
+    VERIFY,
+    CellState,
+    last_look,
+    planned_look,
+)
 from pytest_moeperf.gate.steps import next_steps
 from pytest_moeperf.gate.verify import judge_verification
 from pytest_moeperf.model.bounds import Bound
@@ -54,14 +63,15 @@ def claims(state: CellState) -> tuple[Claim, ...]:
 
 
 def rejects(state: CellState, key: str, side: str, share: float) -> bool:
-    """Whether the claim holds when it gets this share of its family's error."""
+    """Whether there is a change to this side when the claim gets this share of its family's error.
+
+    That there is one at all is what many cells could show by chance; how large it is, is asked of each alone.
+    """
     bound = next(item for item in state.bounds if item.key == key)
     interval = claim_interval(state, bound, share)
     if interval is None:
         return False
-    if side == LOSS:
-        return proven_worse(interval, limits(state, bound), full_margin=full_margin(state, bound))
-    return proven_better(interval, limits(state, bound), full_margin=full_margin(state, bound))
+    return interval.upper < 0 if side == LOSS else interval.lower > 0
 
 
 def judge(state: CellState, *, shares: Mapping[tuple[str, str], float] | None = None) -> CellState:
@@ -212,16 +222,18 @@ def _confirm_bound(state: CellState, bound: Bound, shares: Mapping[tuple[str, st
         return unmeasured_bound(state, bound) if not state.paired else Finding(bound=bound, verdict=None)
     if status == VIOLATED:
         return Finding(bound=bound, verdict=Verdict.REGRESSION, interval=plain, detail=text)
-    worse = claim_interval(state, bound, shares.get((bound.key, LOSS), 1.0))
-    better = claim_interval(state, bound, shares.get((bound.key, GAIN), 1.0))
-    if worse is not None and proven_worse(worse, margin, full_margin=full_margin(state, bound)):
-        return Finding(bound=bound, verdict=Verdict.REGRESSION, interval=worse)
-    if better is not None and proven_better(better, margin, full_margin=full_margin(state, bound)):
-        return Finding(bound=bound, verdict=Verdict.UNVERIFIED_WIN, interval=better)
+    alone = claim_interval(state, bound, 1.0) or plain
+    whole = full_margin(state, bound)
+    larger = proven_worse(alone, margin, full_margin=whole), proven_better(alone, margin, full_margin=whole)
+    share_worse, share_better = (shares.get((bound.key, side), 1.0) for side in (LOSS, GAIN))
+    if larger[0] and rejects(state, bound.key, LOSS, share_worse):
+        return Finding(bound=bound, verdict=Verdict.REGRESSION, interval=alone)
+    if larger[1] and rejects(state, bound.key, GAIN, share_better):
+        return Finding(bound=bound, verdict=Verdict.UNVERIFIED_WIN, interval=alone)
     verdict = shown_not_worse(plain, margin) if planned_look(state) is not None and status == OK else None
-    shown = plain
-    if verdict is None:  # show the interval that the open claim was judged by, not a narrower one
-        shown = (better if plain.estimate > 0 else worse) or plain
+    shown = alone if verdict is None else plain
+    if any(larger):  # what keeps the claim open is the interval that shares its error with the other cells
+        shown = claim_interval(state, bound, share_worse if larger[0] else share_better) or plain
     return Finding(bound=bound, verdict=verdict, interval=shown, detail=text if status == UNCLEAR else "")
 
 
@@ -238,9 +250,8 @@ def _at_the_end(state: CellState, item: Finding) -> Finding:
         return item if item.verdict is not None else replace(item, verdict=Verdict.INCONCLUSIVE)
     margin = limits(state, item.bound)
     plain = confirm_interval(state, item.bound) if state.phase == CONFIRM else None
-    if plain is not None and plain.lower > margin.win:
-        return replace(item, verdict=Verdict.UNVERIFIED_WIN, interval=plain)
-    if plain is not None and plain.lower > -margin.loss and not item.detail:
+    # A gain that this cell alone would show, but that chance among so many cells may be, is neither shown nor excluded.
+    if plain is not None and -margin.loss < plain.lower <= margin.win and not item.detail:
         detail = f"the estimate is beyond the win margin ({format_percent(item.bound.win)}), but no win is shown"
         return replace(item, verdict=Verdict.NON_INFERIOR, interval=plain, detail=detail)
     return replace(item, verdict=Verdict.INCONCLUSIVE, interval=with_outlook(state, item.bound, item.interval))

@@ -1,4 +1,4 @@
-"""Verification of a win (design 4.4): fresh launches A A B B B B A A, fixed n, and everything that could fake
+"""Verification of a win (design 4.4): fresh launches A B B A B A A B, fixed n, and everything that could fake
 a win."""
 
 from __future__ import annotations
@@ -145,31 +145,42 @@ def above_ceiling(state: CellState) -> list[str]:
 def moved_reference(state: CellState, bound: Bound, interval: Interval) -> list[str]:
     """A host that moved must not be taken for the candidate's win.
 
-    Of a movement that stays, the order A A B B B B A A puts at most half into the estimate, and all of it between the
-    reference's two blocks. So they must agree within the margin of a loss, and the win must be there still when half of
-    the largest movement that the blocks allow is taken off it. Equivalence of the blocks within 5 % would ask for more
+    Of a movement that stays, the order A B B A B A A B puts at most a quarter into the estimate, and half of it or more
+    between the halves of one of the arms; one that comes back meets both arms alike. So the reference's halves must
+    agree within the margin of a loss (a candidate may have noise of its own), and the win must remain when half of the
+    largest difference that the halves allow is taken off it. Equivalence of the halves within 5 % would ask for more
     than that, of launches too few to give it: with launches that differ by 2 % a win of any size failed two times in
     three (``tests/quality/test_verification.py``).
     """
-    launches = sorted(state.of(REFERENCE, phase=VERIFY), key=lambda item: item.pair or 0)
-    reference = [item.means[bound.key] for item in launches]
-    half = len(reference) // 2
-    if half < 1:
+    halves = {arm: _halves(state, bound, arm) for arm in ARMS}
+    if not all(first and second for first, second in halves.values()):
         return ["the reference was not launched again after the candidate"]
-    first, second = reference[:half], reference[half:]
+    first, second = halves[REFERENCE]
     sd, df = _reference_sd(state, bound, (first, second))
-    shift = fmean(item.mean for item in second) - fmean(item.mean for item in first)
-    change = format_change(bound.ratio(shift))
+    shift = _shift(first, second)
     if abs(shift) >= limits(state, bound).loss:
-        told = f"{change} (margin {format_percent(bound.regression)})"
-        return [f"the reference's second block differs from its first by {told}: the host may have moved"]
+        told = f"{format_change(bound.ratio(shift))} (margin {format_percent(bound.regression)})"
+        return [f"the reference's second half differs from its first by {told}: the host may have moved"]
+    arm, moved = max(((arm, _shift(*both)) for arm, both in halves.items()), key=lambda item: abs(item[1]))
+    change = format_change(bound.ratio(moved))
     reach = t_quantile(1 - VERIFY_ALPHA, df) * sd * math.sqrt(1 / len(first) + 1 / len(second)) if df else math.inf
-    most = abs(shift) + reach
+    most = abs(moved) + reach
     if interval.lower > most / 2 or interval.lower <= 0:  # what didn't show again needs no host to explain it
         return []
     within = f"up to {format_percent(math.expm1(most))}" if df else "anything"
-    text = f"the reference's second block differs from its first by {change}, and by {within} within its noise"
+    text = f"the {arm}'s second half differs from its first by {change}, and by {within} within its noise"
     return [f"{text}: a host that moved so far could have made this win"]
+
+
+def _halves(state: CellState, bound: Bound, arm: str) -> tuple[list[LaunchMean], list[LaunchMean]]:
+    """An arm's launches of the verification, the first pairs and the last ones."""
+    launches = sorted(state.of(arm, phase=VERIFY), key=lambda item: item.pair or 0)
+    means = [item.means[bound.key] for item in launches]
+    return means[: len(means) // 2], means[len(means) // 2 :]
+
+
+def _shift(first: Sequence[LaunchMean], second: Sequence[LaunchMean]) -> float:
+    return fmean(item.mean for item in second) - fmean(item.mean for item in first)
 
 
 def _reference_sd(state: CellState, bound: Bound, blocks: Sequence[Sequence[LaunchMean]]) -> tuple[float, int]:

@@ -35,6 +35,7 @@ class Group:
         on_event: Callable[[CampaignEvent], None],
         journal: Journal,
         is_heard: Callable[[], bool] = lambda: True,
+        others: int = 0,
     ) -> None:
         self.spec = spec
         self.bench = bench
@@ -43,6 +44,8 @@ class Group:
         self._on_event = on_event
         self._journal = journal
         self._is_heard = is_heard
+        self._others = others
+        """Bounds of the cells that other groups judge."""
         self._results: dict[Cell, CellResult] = {}
         self._bounds: dict[Cell, tuple[Bound, ...]] = {}
         self._begun: set[Cell] = set()
@@ -154,6 +157,7 @@ class Group:
             on_event=self._event,
             resume_runs=again or self._earlier,
             reason=self.settings.reason,
+            others=self._others,
         )
         results = campaign.run()
         for plan in plans:

@@ -118,6 +118,7 @@ class MeasuringSession:
             on_event=self.progress.event,
             journal=Journal(Path(self.settings.root), f"{kind}-{spec.backend}-{spec.digest}"),
             is_heard=partial(is_heard, self.config),
+            others=sum(len(plan.bounds) for planned in self._planned.values() for plan in planned if planned != plans),
         )
 
     def _bench(self, spec: ServerSpec, plans: tuple[CellPlan, ...], settings: Settings) -> ServerBench:

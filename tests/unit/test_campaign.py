@@ -13,7 +13,7 @@ import pytest
 
 from pytest_moeperf.campaign import Campaign, CampaignEvent, CellResult, plan_campaign
 from pytest_moeperf.errors import ServerError
-from pytest_moeperf.gate.state import GROSS_ALPHA
+from pytest_moeperf.gate.state import CONFIRM_ALPHA, GROSS_ALPHA
 from pytest_moeperf.model.baseline import Baseline, BaselineMatch
 from pytest_moeperf.model.bench import CellPlan
 from pytest_moeperf.model.bounds import Bound
@@ -246,12 +246,14 @@ def test_a_screen_that_was_judged_or_not_launched_afresh_opens_no_block() -> Non
 def test_a_screen_opens_no_block_of_some_of_its_cells(change: float) -> None:
     """A server that has measured another cell in between is not the one that the fresh launches are."""
     bench = ScriptedBench(
-        change={1: math.log(0.5), 64: math.log(change)}, stored={64: stored(4, 2)}, can_launch_reference=True
+        change={1: math.log(0.5), 64: math.log(change)},
+        stored={64: stored(4, 2)},
+        can_launch_reference=True,
     )
     plans = [plan_of(c) for c in (1, 64)]
     results = Campaign(plans, bench=bench, settings=GateSettings(), clock=bench.clock).run()
     assert results[plans[0].cell.key].decision.verdict is Verdict.REGRESSION
-    assert len(bench.asked) == 5
+    assert len(bench.asked) == 1 + 8, "two blocks: without stored launches one shows no change among several bounds"
 
 
 def test_a_screen_opens_the_block_of_all_its_cells() -> None:
@@ -260,8 +262,8 @@ def test_a_screen_opens_the_block_of_all_its_cells() -> None:
     plans = [plan_of(c) for c in (1, 64)]
     results = Campaign(plans, bench=bench, settings=GateSettings(), clock=bench.clock).run()
     assert [results[plan.cell.key].decision.verdict for plan in plans] == [Verdict.REGRESSION] * 2
-    assert len(bench.asked) == 4
-    assert len(bench.measured) == 8
+    assert len(bench.asked) == 8
+    assert len(bench.measured) == 16
 
 
 def test_an_interrupted_block_that_the_screen_had_opened_goes_on() -> None:
@@ -595,7 +597,8 @@ def test_a_win_is_verified_in_a_new_order_with_its_control_cell() -> None:
     result = campaign.run()[plans[1].cell.key]
     assert result.decision.verdict is Verdict.VERIFIED_WIN
     assert result.decision.odd[-1] == "No other cell moved along; the reason that was given: a kernel for batches of 10"
-    assert [arm for arm, _ in bench.asked[1:]] == [REFERENCE] * 2 + [CANDIDATE] * 4 + [REFERENCE] * 2
+    order = {"A": REFERENCE, "B": CANDIDATE}
+    assert [arm for arm, _ in bench.asked[1:]] == [order[letter] for letter in "ABBABAAB"]
     assert {concurrency for _, concurrency in bench.measured[2:]} == {1, 10}
     assert any(line.startswith("Control cell c=1, measured in the same launches:") for line in result.decision.odd)
     assert "The neighbour c=1 did not move" in result.decision.odd[0]
@@ -683,7 +686,17 @@ def test_regressions_and_wins_are_separate_families_over_all_entered_cells() -> 
         for result in results[plan.cell.key].decision.results
         if result.interval is not None
     )
-    assert shares == pytest.approx(sorted([1 / 8, 1 / 7, 1 / 6, 1 / 5] * 2), abs=1e-3)
+    assert set(shares) == {1.0, CONFIRM_ALPHA / GROSS_ALPHA}, "how large a change is, is asked of each bound alone"
+
+
+@pytest.mark.parametrize(("others", "verdict"), [(0, Verdict.REGRESSION), (10**12, Verdict.INCONCLUSIVE)])
+def test_that_there_is_a_change_must_be_more_than_chance_among_all_cells_of_the_invocation(
+    others: int, verdict: Verdict
+) -> None:
+    bench = ScriptedBench(change={64: math.log(0.94)}, stored={64: stored(4, 2)}, can_launch_reference=True)
+    plan = plan_of()
+    campaign = Campaign([plan], bench=bench, settings=GateSettings(), clock=bench.clock, others=others)
+    assert campaign.run()[plan.cell.key].decision.verdict is verdict
 
 
 # -- the plan

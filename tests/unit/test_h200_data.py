@@ -134,11 +134,11 @@ G_SLOWED_LESS = (
 """0.623 ms: 2 % by the sweep."""
 
 
-def test_ten_percent_are_found_by_the_first_block() -> None:
+def test_where_nothing_is_stored_one_block_shows_ten_percent_and_proves_nothing() -> None:
+    """Two pairs alone don't know their noise: at c=1 on an H200 an equal server lost or won so in 12 % of first blocks."""
     decision = head_to_head(G_SLOWED_MORE)
-    assert (decision.verdict, decision.pairs) == (Verdict.REGRESSION, 2)
-    throughput, tpot = decision.results
-    assert (throughput.verdict, tpot.verdict) == (Verdict.INCONCLUSIVE, Verdict.REGRESSION)
+    assert (decision.verdict, decision.pairs) == (Verdict.INCONCLUSIVE, 2)
+    _, tpot = decision.results
     assert tpot.interval is not None
     assert np.expm1(-tpot.interval.estimate) == pytest.approx(0.0905, abs=5e-4)
 

@@ -12,8 +12,8 @@ from pytest_moeperf.stats.boundaries import LOOKS, TABLE, constants, derive, inc
 from pytest_moeperf.stats.holm import step_down
 from pytest_moeperf.stats.paired import (
     PAIR_SD_FLOOR,
+    block_interval,
     fixed_interval,
-    gross_interval,
     look_constant,
     pairs,
     pairs_to_decide,
@@ -83,12 +83,16 @@ def test_identical_pairs_get_a_floor() -> None:
     assert fixed_interval(data, alpha=0.05, method="m").warnings
 
 
-def test_a_gross_change_is_judged_by_the_wider_of_both_spreads() -> None:
+def test_one_block_leans_on_the_store_as_far_as_its_own_spread_agrees() -> None:
     calm, wild = pairs([-0.5, -0.51]), pairs([-0.9, -0.1])
-    known = {"pair_sd": 0.015, "df": 8.0, "alpha": 0.001}
-    assert gross_interval(calm, **known).upper == pytest.approx(-0.505 + t_quantile(0.999, 8) * 0.015 / math.sqrt(2))
-    assert gross_interval(wild, **known).upper > 0.5
-    assert "assumed pair sd of 2.0%" in gross_interval(calm, pair_sd=0.02, df=math.inf, alpha=0.001).method
+    known = (0.015, 20.0)
+    pooled = math.sqrt((8 * 0.015**2 + 0.01**2 / 2) / 9)
+    expected = -0.505 + t_quantile(0.999, 9) * pooled / math.sqrt(2)
+    assert block_interval(calm, stored=known, alpha=0.001).upper == pytest.approx(expected)
+    assert block_interval(wild, stored=known, alpha=0.001).upper > 100
+    alone = block_interval(calm, stored=None, alpha=0.001)
+    assert alone.upper == pytest.approx(-0.505 + t_quantile(0.999, 1) * calm.se)
+    assert "its own spread alone" in alone.method
 
 
 def test_pairs_that_would_decide() -> None:

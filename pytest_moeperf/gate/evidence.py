@@ -112,6 +112,12 @@ def stored_pair_sd(state: CellState, bound: Bound) -> tuple[float, float] | None
     return math.sqrt(2 * variance), float(stored.launch_df)
 
 
+def nothing_to_claim(state: CellState, bound: Bound) -> bool:
+    """After one block of pairs, where no stored launch tells what pairs differ by: which bound two pairs alone would
+    prove something of is luck."""
+    return state.paired and planned_look(state) is None and stored_pair_sd(state, bound) is None
+
+
 def confirm_interval(state: CellState, bound: Bound, share: float = 1.0) -> Interval | None:
     """The interval of this checkpoint. ``share``: of the family's error, as Holm's step-down grants it."""
     look = planned_look(state)

@@ -16,6 +16,7 @@ from pytest_moeperf.gate.evidence import (
     full_margin,
     hopeless,
     limits,
+    nothing_to_claim,
     p_value,
     prediction,
     with_outlook,
@@ -58,7 +59,7 @@ def claims(state: CellState) -> tuple[Claim, ...]:
         Claim(key=bound.key, side=side, p=p_value(state, bound, side))
         for bound in state.bounds
         for side in (LOSS, GAIN)
-        if confirm_interval(state, bound) is not None
+        if confirm_interval(state, bound) is not None and not nothing_to_claim(state, bound)
     )
 
 
@@ -225,6 +226,8 @@ def _confirm_bound(state: CellState, bound: Bound, shares: Mapping[tuple[str, st
     alone = claim_interval(state, bound, 1.0) or plain
     whole = full_margin(state, bound)
     larger = proven_worse(alone, margin, full_margin=whole), proven_better(alone, margin, full_margin=whole)
+    if nothing_to_claim(state, bound):
+        return Finding(bound=bound, verdict=None, interval=alone)
     share_worse, share_better = (shares.get((bound.key, side), 1.0) for side in (LOSS, GAIN))
     if larger[0] and rejects(state, bound.key, LOSS, share_worse):
         return Finding(bound=bound, verdict=Verdict.REGRESSION, interval=alone)

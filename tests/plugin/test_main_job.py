@@ -59,7 +59,7 @@ def test_record_pass_and_regress(suite: SimulatedSuite) -> None:
     assert regressed.section("_ test_decode[slow-1] _", "== moeperf ==") == (
         "_____________________________ test_decode[slow-1] ______________________________\n"
         "REGRESSION  throughput at c=1: # against # tok/s, +# % [+# %, +# %] at\n"
-        "  # %, 2 pairs of fresh launches.\n"
+        "  # %, 4 pairs of fresh launches.\n"
         "  Proven worse: the whole # % interval lies beyond a loss of 5 %.\n"
         "  Ran: flashinfer_cutlass (confirmed, /server_info simulated.executed_runner:\n"
         '    "flashinfer_cutlass"). Conditions differ in --moe-runner-backend,\n'
@@ -68,7 +68,7 @@ def test_record_pass_and_regress(suite: SimulatedSuite) -> None:
         "    cache may pick other tactics (server log line 3: Running FlashInfer autotune\n"
         "    with cache: /simulated/cache).\n"
         "  Also REGRESSION: TPOT at c=1: # against # ms, +# % (slower) [+# %,\n"
-        "    +# %] at # %, 2 pairs of fresh launches.\n"
+        "    +# %] at # %, 4 pairs of fresh launches.\n"
         "  Next (again, in fresh launches):\n"
         "    pytest -m perf --backend=slow -q --perf-reference=fast \\\n"
         "      -k 'test_decode[slow-1]'\n"

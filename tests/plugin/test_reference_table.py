@@ -32,23 +32,23 @@ def test_a_slower_pull_request_is_held_against_what_is_launched_beside_it(suite:
     assert result.section("_ test_decode[fast-1] _", "c=1   ") == (
         "_____________________________ test_decode[fast-1] ______________________________\n"
         "REGRESSION  throughput at c=1: # against # tok/s, +# % [+# %, +# %] at\n"
-        "  # %, 2 pairs of fresh launches.\n"
+        "  # %, 4 pairs of fresh launches.\n"
         "  Proven worse: the whole # % interval lies beyond a loss of 5 %.\n"
         '  Ran: triton (confirmed, /server_info simulated.executed_runner: "triton").\n'
         "    Both arms were launched here, side by side; no stored baseline took part.\n"
         "  Also REGRESSION: TPOT at c=1: # against # ms, +# % (slower) [+# %,\n"
-        "    +# %] at # %, 2 pairs of fresh launches.\n"
+        "    +# %] at # %, 4 pairs of fresh launches.\n"
         "  Next (again, in fresh launches):\n"
         "    pytest -m perf --backend=fast -k 'test_decode[fast-1]'\n"
         "  Or: If this loss is accepted, with the reason:\n"
         "    moeperf accept fast/c1-in16-out32 --reason='why'\n"
         "=================================== moeperf ====================================\n"
         "moeperf  fast held against its own baseline and [tool.moeperf.reference]\n"
-        "         simulated | 4 launches, # s\n"
+        "         simulated | 8 launches, # s\n"
         "all cells: 16 tokens in, 32 out; figures in tok/s\n"
         "cell  baseline  measured  change [#]  verdict     launches  ceiling"
     )
-    assert " REGRESSION  2x2" in result.section("c=1   ", "== short")
+    assert " REGRESSION  4x2" in result.section("c=1   ", "== short")
 
     recorded = suite.run("-k", "fast-1", "--update-baselines", "--perf-launches=1")
     assert recorded.code == 0, recorded.raw

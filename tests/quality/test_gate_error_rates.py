@@ -96,7 +96,7 @@ def test_a_win_is_never_waved_through_unverified() -> None:
 def test_a_collapse_is_called_by_one_block() -> None:
     half = rehearsed(NOISY, -0.50, trials=400, settings=CONFIRM)
     assert half.share(Verdict.REGRESSION) == 1
-    assert half.launches == 5
+    assert half.launches <= 5.1, "a block whose spread is not the stored one stands alone, in 1 or 2 of 100"
 
 
 def test_stored_runs_alone_do_not_cry_wolf_where_sessions_differ() -> None:

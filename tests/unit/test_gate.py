@@ -487,13 +487,14 @@ def test_what_the_discovery_launched_of_the_reference_tells_its_noise_too() -> N
     settings = replace(ONE_RUN, verify_wins=True)
     verdicts = []
     for reference in ((400.0, 330.0), (370.0, 370.5)):
-        # Nothing is stored, so the discovery is a confirmation, whose first block shows a win.
+        # Nothing is stored, so the discovery is a confirmation, whose first look is after two blocks.
         state = gate.start(plan_of(), settings=settings, capabilities=PAIRED)
         state = gate.with_match(state, BaselineMatch(baseline=None))
         launch = Launch(id="L0", session="now")
         state = gate.judge(gate.add_launch(state, launch=launch, runs=[run_of(0.9, launch, state.plan)]))
         assert state.phase == "confirm"
-        state = gate.judge(with_arms(state, reference, [10 * tok_s for tok_s in reference]))
+        four = 2 * reference
+        state = gate.judge(gate.judge(with_arms(state, four, [10 * tok_s for tok_s in four])))
         assert state.phase == "verify"
         decision = decided(gate.judge(with_arms(state, (370.0, 371.0, 372.0, 371.0), (380.0, 381.0, 382.0, 381.0))))
         verdicts.append(decision.verdict)

@@ -15,12 +15,12 @@ from dataclasses import dataclass, replace
 from typing import Any
 from urllib.parse import urlsplit
 
+from pytest_moeperf.foreign import DEEPEST_JSON, deeper_than
 from pytest_moeperf.outgoing import printable_line, told
 from pytest_moeperf.outgoing.key import ApiKey
 
 LARGEST_ANSWER_BYTES = 16 * 2**20
 """/server_info of 64 ranks is 1 MB, /metrics of as many 5 MB."""
-DEEPEST_JSON = 64
 _PIECE_BYTES = 256 * 1024
 _NOT_THERE = frozenset({404, 405, 501})
 _SHOWN = 120
@@ -92,7 +92,7 @@ class Answer:
             return self.refused(BROKEN, f"the answer is no JSON that can be read: {str(error)[:_SHOWN]}")
         if not isinstance(data, dict):
             return self.refused(BROKEN, f"the answer is a JSON {type(data).__name__}, not an object")
-        if _deeper_than(data, DEEPEST_JSON):
+        if deeper_than(data, DEEPEST_JSON):
             return self.refused(BROKEN, f"the answer is nested more than {DEEPEST_JSON} levels deep")
         return replace(self, data=data)
 
@@ -188,21 +188,6 @@ def _status(status: int, text: str, where: str) -> tuple[str, str]:
 def _printable(text: str) -> str:
     """The beginning of what a server says, on one line and without control characters."""
     return told(printable_line(text[: 4 * _SHOWN]))[:_SHOWN]
-
-
-def _deeper_than(data: Any, levels: int) -> bool:
-    """Without recursion: what is deep is what this is for."""
-    level = [data]
-    for _ in range(levels):
-        level = [
-            inner
-            for value in level
-            for inner in (value.values() if isinstance(value, dict) else value)
-            if isinstance(inner, dict | list)
-        ]
-        if not level:
-            return False
-    return True
 
 
 class _Reader(io.RawIOBase):

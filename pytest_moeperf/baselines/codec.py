@@ -10,6 +10,7 @@ import math
 from typing import Any, NoReturn
 
 from pytest_moeperf.errors import BaselineError
+from pytest_moeperf.foreign import parse_json
 from pytest_moeperf.model import SCHEMA_VERSION
 from pytest_moeperf.model.baseline import Baseline, StoredRun
 from pytest_moeperf.model.bounds import METRICS
@@ -64,6 +65,9 @@ def refuse_unstorable(baseline: Baseline, *, path: str) -> None:
 
     :raises BaselineError: names the run, the key and the value.
     """
+    impossible = baseline.cell.workload.impossible
+    if impossible:
+        raise BaselineError(path=path, problem=f"its cell has {impossible}", next_step=_restore(path))
     if not baseline.runs:
         raise BaselineError(path=path, problem="has no runs", next_step="record some with --update-baselines")
     seen: dict[str, StoredRun] = {}
@@ -132,7 +136,7 @@ def _parse(text: str, *, path: str) -> dict[str, Any]:
             next_step="keep the runs and the events of both sides (each is one line) and remove the markers",
         )
     try:
-        plain = json.loads(text, object_pairs_hook=_no_doubles, parse_constant=_no_constants)
+        plain = parse_json(text, object_pairs_hook=_no_doubles, parse_constant=_no_constants)
     except json.JSONDecodeError as error:
         cut = "is cut off or broken" if text.strip() else "is empty"
         raise BaselineError(

@@ -14,11 +14,14 @@ from pytest_moeperf.baselines.merge import merge
 from pytest_moeperf.baselines.naming import cell_folder, earlier_path, relative_path, same_cell, slug
 from pytest_moeperf.baselines.store import Compare, Entry, best_match, orphans_among
 from pytest_moeperf.errors import BaselineError
+from pytest_moeperf.foreign import read_text, refuse_links
 from pytest_moeperf.model.baseline import Baseline, BaselineMatch
 from pytest_moeperf.model.run import Fingerprint
 from pytest_moeperf.model.workload import Cell
 
 _TEMPORARY = ".moeperf-tmp"
+_LARGEST_BYTES = 8 << 20
+"""Some 4000 runs."""
 
 
 class FileStore:
@@ -53,6 +56,7 @@ class FileStore:
         path = earlier if earlier.exists() else self._root / relative_path(baseline)
         refuse_unstorable(baseline, path=str(path))
         refuse_secrets(baseline, path=str(path))
+        self._refuse_links(path)
         with self._lock.held(path):
             self._refuse_links(path)
             stored = self._read(path) if path.exists() else None
@@ -86,8 +90,9 @@ class FileStore:
         return orphans_among(self.all(), engine=engine, model=model, cells=cells)
 
     def _read(self, path: Path) -> Baseline:
+        self._refuse_links(path)
         try:
-            text = path.read_text(encoding="utf-8")
+            text = read_text(path, most_bytes=_LARGEST_BYTES)
         except UnicodeDecodeError as error:
             raise BaselineError(
                 path=str(path),
@@ -103,16 +108,15 @@ class FileStore:
         return decode(text, path=str(path))
 
     def _refuse_links(self, path: Path) -> None:
-        """The root may be a link, a folder that a team shares; below it a link could lead a write anywhere."""
-        for part in (path, *path.parents):
-            if part == self._root:
-                return
-            if part.is_symlink():
-                raise BaselineError(
-                    path=str(part),
-                    problem=f"is a symbolic link (to {part.readlink()}); baselines are not written through links",
-                    next_step="put the file itself there, or make the whole baselines folder a link",
-                )
+        """The root may be a link, a folder that a team shares; below it a link could lead anywhere."""
+        try:
+            refuse_links(path, below=self._root)
+        except OSError as error:
+            raise BaselineError(
+                path=str(error.filename),
+                problem=str(error.strerror),
+                next_step="put the file itself there, or make the whole baselines folder a link",
+            ) from None
 
 
 def _replace(path: Path, text: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import os
 import socket
@@ -11,6 +12,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from pytest_moeperf.errors import BaselineError
+from pytest_moeperf.foreign import keep_out_of_git, parse_json, read_text, refuse_links
 
 LOCKS_FOLDER = ".locks"
 """Below the store's root; holds its own ``.gitignore``, so that no lock gets into a pull request."""
@@ -24,6 +26,7 @@ class StoreLock:
     """
 
     def __init__(self, root: Path, *, timeout_s: float) -> None:
+        self._root = root
         self._folder = root / LOCKS_FOLDER
         self._timeout_s = timeout_s
         self._holder_file = self._folder / "holder.json"
@@ -35,7 +38,9 @@ class StoreLock:
 
         lock = FileLock(self._folder / "store.lock", timeout=self._timeout_s)
         try:
-            self._make_folder()
+            keep_out_of_git(self._folder, below=self._root)
+            for file in (self._folder / "store.lock", self._holder_file):
+                refuse_links(file, below=self._root)
             lock.acquire()
         except Timeout:
             raise BaselineError(
@@ -45,9 +50,12 @@ class StoreLock:
             ) from None
         except (OSError, NotImplementedError) as error:
             reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+            place = getattr(error, "filename", None) or self._folder
             raise BaselineError(
                 path=str(path),
-                problem=f"can't be written: no lock in {self._folder}: {reason}",
+                problem=f"can't be written: no lock in {self._folder}: {place} {reason}"
+                if getattr(error, "errno", None) in (errno.ELOOP, errno.EINVAL)
+                else f"can't be written: no lock in {self._folder}: {reason}",
                 next_step="make the baselines folder one that this user may write, on a file system with locks",
             ) from None
         try:
@@ -57,12 +65,6 @@ class StoreLock:
             with contextlib.suppress(OSError):
                 self._holder_file.unlink(missing_ok=True)
             lock.release()
-
-    def _make_folder(self) -> None:
-        self._folder.mkdir(parents=True, exist_ok=True)
-        ignore = self._folder / ".gitignore"
-        if not ignore.exists():
-            ignore.write_text("*\n", encoding="utf-8")
 
     def _note_holder(self) -> None:
         # Only for the message of whoever waits in vain: a note that can't be written must not stop a recording.
@@ -76,7 +78,7 @@ class StoreLock:
 
     def _holder(self) -> str:
         try:
-            holder = json.loads(self._holder_file.read_text(encoding="utf-8"))
+            holder = parse_json(read_text(self._holder_file, most_bytes=4096))
             return f"process {holder['pid']} on {holder['host']} since {holder['since']}"
         except (OSError, ValueError, KeyError, TypeError):
             return f"an unknown process (see `fuser {self._folder / 'store.lock'}`)"

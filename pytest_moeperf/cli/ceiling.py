@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,6 +12,7 @@ from pytest_moeperf.cli.configuration import settings_here
 from pytest_moeperf.cli.output import print_json, print_lines, table, width
 from pytest_moeperf.cli.values import positive_number, whole_number, whole_numbers
 from pytest_moeperf.errors import UsageProblem
+from pytest_moeperf.foreign import parse_json, read_text
 from pytest_moeperf.model.settings import Settings
 
 if TYPE_CHECKING:
@@ -121,7 +121,7 @@ def _config(model: str | None, settings: Settings) -> dict[str, Any]:
         raise UsageProblem(where="--model", problem="is not given, and no model is configured")
     path = place / "config.json" if place.is_dir() else place
     try:
-        config = json.loads(path.read_text(encoding="utf-8"))
+        config = parse_json(read_text(path))
     except OSError as error:
         raise UsageProblem(
             where="--model",

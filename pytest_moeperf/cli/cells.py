@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from pytest_moeperf.cli.output import print_lines
 from pytest_moeperf.errors import BaselineError, UsageProblem
+from pytest_moeperf.foreign import read_text
 
 if TYPE_CHECKING:
     from pytest_moeperf.baselines import Entry
@@ -77,7 +78,7 @@ def read_entry(path: Path) -> Entry:
     from pytest_moeperf.baselines.codec import decode
 
     try:
-        text = path.read_text(encoding="utf-8")
+        text = read_text(path)
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
         raise BaselineError(path=str(path), problem=f"can't be read: {reason}") from None

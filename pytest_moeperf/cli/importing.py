@@ -14,7 +14,9 @@ from pytest_moeperf.cli.values import number_above_zero, whole_number
 from pytest_moeperf.model.workload import ENGINES
 
 if TYPE_CHECKING:
+    from pytest_moeperf.baselines import BaselineStore
     from pytest_moeperf.baselines.importers import Missing
+    from pytest_moeperf.model.baseline import Baseline
 
 FORMATS = ("sglang-json", "sglang-one-batch-json", "bench-text", "vllm-json", "aiperf-json", "table-toml", "table-csv")
 """Those of ``baselines.importers``, which is too heavy for a help text."""
@@ -83,7 +85,7 @@ def run(args: argparse.Namespace) -> int:
         cells = len(result.baselines)
         print_lines([f"{file}: {cells} cell{'s' * (cells != 1)}, in the form {result.format}"])
         for baseline in result.baselines:
-            where = "not stored (--dry-run)" if args.dry_run else store.save(baseline).path
+            where = "not stored (--dry-run)" if args.dry_run else _stored(baseline, store)
             runs = len(baseline.runs)
             print_lines([f"  {baseline.cell.label}: {runs} run{'s' * (runs != 1)}", f"    {where}"])
         print_lines(_said(result.missing, result.notes, width=width()))
@@ -104,3 +106,11 @@ def _said(missing: tuple[Missing, ...], notes: tuple[str, ...], *, width: int) -
         yield from wrap(f"{field}: {safe(why)}{where}", width=width, first="    ", rest="      ")
     for note in notes:
         yield from wrap(f"note: {safe(note)}", width=width, first="  ", rest="    ")
+
+
+def _stored(baseline: Baseline, store: BaselineStore) -> str:
+    """Its path. What was imported before is there already: its history gets no second event."""
+    path = store.path_of(baseline)
+    found = store.find(engine=baseline.engine, model=baseline.model, cell=baseline.cell)
+    there = {run.id for entry in found if entry.path == path for run in entry.baseline.runs}
+    return path if {run.id for run in baseline.runs} <= there else store.save(baseline).path

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
 from pytest_moeperf.errors import UsageProblem
+from pytest_moeperf.foreign import parse_json, read_text
 from pytest_moeperf.model import SCHEMA_VERSION
 from pytest_moeperf.model.codec import from_plain
 from pytest_moeperf.model.run import CANDIDATE, Run
@@ -29,7 +29,11 @@ def read_report(path: Path) -> tuple[Outcome, ...]:
     :raises UsageProblem: if there is none, or what is there is no report.
     """
     file, data = _read(path)
-    return _decoded(file, tuple[Outcome, ...], data["outcomes"])
+    outcomes = _decoded(file, tuple[Outcome, ...], data["outcomes"])
+    for outcome in outcomes:
+        if impossible := outcome.decision.cell.workload.impossible:
+            raise UsageProblem(where=str(file), problem=f"is no report: {impossible}", next_step=_WRITE_ONE)
+    return outcomes
 
 
 def read_view(path: Path) -> View:
@@ -46,7 +50,7 @@ def read_view(path: Path) -> View:
 def _read(path: Path) -> tuple[Path, dict[str, Any]]:
     file = path / FILE_NAME if path.is_dir() else path
     try:
-        data = json.loads(file.read_text(encoding="utf-8"))
+        data = parse_json(read_text(file))
     except OSError as error:
         raise UsageProblem(
             where=str(file), problem=f"no report can be read: {error.strerror}", next_step=_WRITE_ONE

@@ -11,6 +11,16 @@ DATASETS = ("random-ids",)
 DEFAULT_WAVES = 4
 """Prompts of a run where none are named, as a multiple of the concurrency."""
 
+_POSSIBLE = (
+    ("concurrency", 1, 10**6),
+    ("input_len", 1, 10**9),
+    ("output_len", 1, 10**9),
+    ("num_prompts", 1, 10**9),
+    ("request_rate", 1e-9, 1e9),
+    ("shared_prefix_len", 0, 10**9),
+)
+"""Field, least, most: far beyond any server. What this host can do is told at collection (session/limits.py)."""
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Workload:
@@ -37,6 +47,15 @@ class Workload:
     def __post_init__(self) -> None:
         if self.num_prompts == 0:
             object.__setattr__(self, "num_prompts", DEFAULT_WAVES * self.concurrency)
+
+    @property
+    def impossible(self) -> str:
+        """The first field, with its value, that no load can have; empty if there is none. Files may say anything."""
+        for name, least, most in _POSSIBLE:
+            value = getattr(self, name)
+            if value is not None and not least <= value <= most:
+                return f"{name} = {value}, which is not in {least} to {most:g}"
+        return ""
 
     @property
     def shape(self) -> str:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import filelock
 
+from pytest_moeperf.foreign import keep_out_of_git, parse_json, read_text, refuse_links
 from pytest_moeperf.model.codec import from_plain, to_plain
 from pytest_moeperf.model.run import Run
 from pytest_moeperf.model.workload import Cell
@@ -23,6 +24,7 @@ class Journal:
     """One group's runs, a JSON line each. It lasts from the group's first run to its verdicts."""
 
     def __init__(self, root: Path, name: str) -> None:
+        self._root = root
         self._path = root / JOURNAL_FOLDER / f"{name}.jsonl"
         self._undecided = self._path.with_suffix(".undecided")
         self._lock = filelock.FileLock(self._path.with_suffix(".lock"))
@@ -38,10 +40,10 @@ class Journal:
         """
         if self._lock.is_locked:
             return
+        keep_out_of_git(self._path.parents[1], below=self._root)
+        for path in (self._path, self._undecided, self._path.with_suffix(".lock")):
+            refuse_links(path, below=self._root)
         self._path.parent.mkdir(parents=True, exist_ok=True)
-        ignore = self._path.parents[1] / ".gitignore"
-        if not ignore.exists():
-            ignore.write_text("*\n", encoding="utf-8")
         try:
             self._lock.acquire(timeout=0)
         except filelock.Timeout:
@@ -58,9 +60,14 @@ class Journal:
         kept = self._path if self._path.is_file() else self._undecided
         if not kept.is_file():
             return ()
-        for line in kept.read_text(encoding="utf-8").splitlines():
+        try:
+            refuse_links(kept, below=self._root)
+            text = read_text(kept)
+        except (OSError, UnicodeDecodeError):
+            return ()
+        for line in text.splitlines():
             try:
-                found.append(from_plain(Run, json.loads(line)))
+                found.append(from_plain(Run, parse_json(line)))
             except ValueError:
                 break
         return tuple(found)

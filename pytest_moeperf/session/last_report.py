@@ -9,6 +9,7 @@ import shlex
 import shutil
 from pathlib import Path
 
+from pytest_moeperf.foreign import refuse_links
 from pytest_moeperf.model.settings import Settings
 from pytest_moeperf.model.workload import Cell
 from pytest_moeperf.reporting.files import LAST_REPORT
@@ -30,6 +31,7 @@ def keep_as_last(written: Path, settings: Settings) -> None:
     :raises OSError: it can't be kept.
     """
     last = Path(settings.root) / LAST_REPORT / written.name
+    refuse_links(last.parent, below=Path(settings.root))
     last.parent.mkdir(parents=True, exist_ok=True)
     last.unlink(missing_ok=True)
     with contextlib.suppress(OSError):

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from pytest_moeperf.baselines.files import FileStore
+from pytest_moeperf.baselines.naming import slug
 from pytest_moeperf.bench.listener import Listener
 from pytest_moeperf.bench.live import MeasuringRules
 from pytest_moeperf.bench.nodes import LAUNCHERS
@@ -116,7 +117,7 @@ class MeasuringSession:
             bench=self._bench(spec, plans, settings),
             settings=settings,
             on_event=self.progress.event,
-            journal=Journal(Path(self.settings.root), f"{kind}-{spec.backend}-{spec.digest}"),
+            journal=Journal(Path(self.settings.root), f"{kind}-{slug(spec.backend)}-{spec.digest}"),
             is_heard=partial(is_heard, self.config),
             others=sum(len(plan.bounds) for planned in self._planned.values() for plan in planned if planned != plans),
         )

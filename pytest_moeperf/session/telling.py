@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import time
@@ -13,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from pytest_moeperf.evidence import UNREAD
+from pytest_moeperf.foreign import read_text, refuse_links
 from pytest_moeperf.model.settings import Settings
 from pytest_moeperf.model.verdict import Outcome
 from pytest_moeperf.options.variables import told_unknown
@@ -118,7 +120,12 @@ class Telling:
     def _kept(self) -> dict[Path, str]:
         """What interrupted invocations left. Told apart by content: clocks may be set meanwhile."""
         folder = Path(self._settings.root) / JOURNAL_FOLDER
-        return {path: path.read_text(encoding="utf-8") for path in sorted(folder.glob("*.jsonl"))}
+        kept = {}
+        for path in sorted(folder.glob("*.jsonl")):
+            with contextlib.suppress(OSError, UnicodeDecodeError):  # whoever goes on from it is told
+                refuse_links(path, below=Path(self._settings.root))
+                kept[path] = read_text(path)
+        return kept
 
     @cached_property
     def view(self) -> View:

@@ -348,7 +348,7 @@ def test_nothing_is_written_through_links_below_the_root(tmp_path: Path) -> None
     with pytest.raises(BaselineError) as caught:
         store.save(extended(FIRST, stored("r1")))
     assert str(caught.value) == (
-        f"{path}: is a symbolic link (to {victim}); baselines are not written through links\n"
+        f"{path}: is a symbolic link (to {victim}), which is not followed\n"
         "  next: put the file itself there, or make the whole baselines folder a link"
     )
     path.unlink()

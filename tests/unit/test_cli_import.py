@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 import pytest
@@ -80,7 +81,8 @@ sweep.toml: 2 cells, in the form table-toml
     assert [entry.baseline.cell.workload.concurrency for entry in entries] == [1, 10]
     assert {entry.baseline.history[-1].by for entry in entries} == {"moeperf import"}
     assert {entry.baseline.provenance for entry in entries} == {"a report of 1 November"}
-    # Once more changes nothing.
+    # Once more changes nothing, at another second too.
+    time.sleep(1.01)
     assert moeperf("import", "sweep.toml").code == 0
     assert FileStore("baselines").all() == entries
 

@@ -10,6 +10,7 @@ import json
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
+from pytest_moeperf import foreign
 from pytest_moeperf.baselines.importers.aiperf import read_aiperf_json
 from pytest_moeperf.baselines.importers.assemble import ImportResult, Missing, Stated, assemble
 from pytest_moeperf.baselines.importers.one_batch import KEYS as ONE_BATCH_KEYS
@@ -56,7 +57,7 @@ def import_results(
     :raises BaselineError: for results of which requests failed.
     """
     try:
-        text = Path(path).read_text(encoding="utf-8")
+        text = foreign.read_text(Path(path))
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
         raise UsageProblem(where=str(path), problem=f"can't be read: {reason}") from None
@@ -100,7 +101,7 @@ def _first_object(text: str) -> dict[str, object]:
     start = text.lstrip()
     try:
         found, _ = json.JSONDecoder().raw_decode(start)
-    except json.JSONDecodeError:
+    except (json.JSONDecodeError, RecursionError):
         return {}
     if isinstance(found, list) and found:
         found = found[0]

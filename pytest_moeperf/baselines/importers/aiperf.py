@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from pytest_moeperf.baselines.importers.record import Record, number, refuse, whole
+from pytest_moeperf.foreign import parse_json
 from pytest_moeperf.model.run import Plain
 
 _LATENCIES = {"ttft": "time_to_first_token", "tpot": "inter_token_latency", "e2el": "request_latency"}
@@ -19,7 +20,7 @@ _RATES = {"throughput": ("output_token_throughput", "tokens/sec"), "goodput": ("
 
 def read_aiperf_json(text: str, *, path: str) -> list[Record]:
     try:
-        source = json.loads(text)
+        source = parse_json(text)
     except json.JSONDecodeError as error:
         raise refuse(path, f"line {error.lineno}", f"is no JSON ({error.msg} at column {error.colno})") from None
     if not isinstance(source, dict):

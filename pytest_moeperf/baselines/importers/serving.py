@@ -19,6 +19,7 @@ from pytest_moeperf.baselines.importers.record import (
     refuse,
     whole,
 )
+from pytest_moeperf.foreign import parse_json
 from pytest_moeperf.model.run import Plain
 
 _TOKEN_GAP_CLIENTS = frozenset({"sglang", "sglang-native"})
@@ -51,7 +52,7 @@ def read_vllm_json(text: str, *, path: str) -> list[Record]:
 def json_objects(text: str, *, path: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
     """Each result of a file and its place: one object, a list of them, or one a line."""
     try:
-        whole_file = json.loads(text)
+        whole_file = parse_json(text)
     except json.JSONDecodeError:
         lines = [(n, line) for n, line in enumerate(text.splitlines(), 1) if line.strip()]
     else:
@@ -63,7 +64,7 @@ def json_objects(text: str, *, path: str) -> Iterator[tuple[str, Mapping[str, An
         return
     for n, line in lines:
         try:
-            found = json.loads(line)
+            found = parse_json(line)
         except json.JSONDecodeError as error:
             raise refuse(path, f"line {n}", f"is no JSON ({error.msg} at column {error.colno})") from None
         yield f"line {n}", _object(found, where=f"line {n}", path=path)

@@ -106,12 +106,20 @@ def propose(
     from pytest_moeperf.cli.report_file import candidate_runs
     from pytest_moeperf.fingerprint import differences
     from pytest_moeperf.model.verdict import SEVERITY, Verdict
+    from pytest_moeperf.validity.figures import contradiction
 
     gravest = min(outcomes, key=lambda outcome: SEVERITY.index(outcome.verdict))
     results = tuple(dict.fromkeys(result for outcome in outcomes for result in outcome.decision.results))
     decision = replace(gravest.decision, results=results)
     bounds = tuple(dict.fromkeys(result.bound for result in results))
     runs = runs_to_record(candidate_runs(outcomes), decision)
+    for run in runs:
+        if contradicts := contradiction(run):
+            return Refusal(
+                reason=f"The report contradicts itself: run {run.index + 1} of launch {run.launch.id} has "
+                f"{contradicts}.",
+                next_step="{pytest} -k {node}    (measures again; the report was edited, or its file is damaged)",
+            )
     last = next((run for run in reversed(runs) if not run.warmup), None)
     if last is None:
         return Refusal(reason="The report has no run of this cell.", next_step="{pytest} -k {node}")

@@ -6,6 +6,7 @@ import errno
 import json
 import os
 from collections.abc import Collection
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import filelock
@@ -16,8 +17,11 @@ from pytest_moeperf.model.run import Run
 from pytest_moeperf.model.workload import Cell
 from pytest_moeperf.outgoing import told
 from pytest_moeperf.servers.private_files import write_atomically
+from pytest_moeperf.session import journal_key
 
 JOURNAL_FOLDER = Path(".moeperf") / "interrupted"
+OLDEST = timedelta(days=1)
+"""Of runs that are gone on from: the machine, and what else runs on it, is another one later."""
 
 
 class Journal:
@@ -55,21 +59,24 @@ class Journal:
 
     def runs(self) -> tuple[Run, ...]:
         """Of the invocation that was interrupted, else of one whose verdicts ask for more, in order. A line that was
-        cut off by a kill ends them."""
+        cut off by a kill, or that this user didn't write on this host, ends them; those of more than a day ago are left
+        out."""
         found: list[Run] = []
         kept = self._path if self._path.is_file() else self._undecided
         if not kept.is_file():
             return ()
         try:
             refuse_links(kept, below=self._root)
-            text = read_text(kept)
+            text, key = read_text(kept), journal_key.key()
         except (OSError, UnicodeDecodeError):
             return ()
         for line in text.splitlines():
             try:
-                found.append(from_plain(Run, parse_json(line)))
+                run = from_plain(Run, parse_json(journal_key.verified(line, with_key=key)))
             except ValueError:
                 break
+            if not _is_old(run):
+                found.append(run)
         return tuple(found)
 
     def start(self, runs: tuple[Run, ...] = ()) -> None:
@@ -106,7 +113,12 @@ class Journal:
 
 
 def _line(run: Run) -> str:
-    return json.dumps(told(to_plain(run)), allow_nan=False) + "\n"
+    """:raises OSError: there is no key to sign it with."""
+    return journal_key.signed(json.dumps(told(to_plain(run)), allow_nan=False), with_key=journal_key.key()) + "\n"
+
+
+def _is_old(run: Run) -> bool:
+    return datetime.now(UTC) - datetime.fromisoformat(run.started_at) > OLDEST
 
 
 def told_kept(path: Path, text: str, command: str) -> list[str]:

@@ -109,14 +109,15 @@ def _metrics(of: Cell, tok_s: float) -> Metrics:
     workload = of.workload
     tpot_ms = 1000 * workload.concurrency / tok_s
     nothing = Distribution(n=workload.num_prompts)
+    duration_s = workload.num_prompts * workload.output_len / (0.97 * tok_s)
     return Metrics(
         completed=workload.num_prompts,
         failed=0,
         output_tokens=workload.num_prompts * workload.output_len,
-        duration_s=workload.num_prompts * workload.output_len / tok_s,
+        duration_s=duration_s,
         out_tps=tok_s * 0.97,
         out_tps_steady=tok_s,
-        steady_window_s=5.0,
+        steady_window_s=0.9 * duration_s,
         steady_share=0.9,
         request_rate=None,
         effective_concurrency=float(workload.concurrency),

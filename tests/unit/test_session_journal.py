@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,14 @@ from test_bench_warmup import run
 
 from pytest_moeperf.session.journal import JOURNAL_FOLDER, Journal, told_kept
 
-FIRST, SECOND = run(0, 100.0), run(1, 101.0)
+NOW = datetime.now(UTC).isoformat()
+FIRST, SECOND = (replace(run(index, 100.0 + index), started_at=NOW) for index in (0, 1))
+
+
+@pytest.fixture(autouse=True)
+def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    return tmp_path / "state"
 
 
 @pytest.fixture
@@ -99,3 +107,36 @@ def test_what_is_kept_is_told_and_nothing_is_not() -> None:
         "moeperf: 1 finished run is kept in a.jsonl\n  next: pytest -m perf --perf-continue    (goes on from them)"
     ]
     assert told_kept(path, "{}\n{}\n", "pytest")[0].startswith("moeperf: 2 finished runs are kept in a.jsonl\n")
+
+
+def test_a_journal_that_came_with_the_checkout_is_not_gone_on_from(
+    journal: Journal, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "of-another"))
+    assert journal.runs() == ()
+
+
+def test_a_line_that_was_edited_ends_the_runs(journal: Journal) -> None:
+    first, second = journal.path.read_text().splitlines()
+    assert '"out_tps":101.0' in second.replace(" ", "") or "101.0" in second
+    journal.path.write_text(f"{first}\n{second.replace('101.0', '909.0')}\n")
+    assert journal.runs() == (FIRST,)
+
+
+def test_another_host_measures_anew(journal: Journal, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("socket.gethostname", lambda: "another")
+    assert journal.runs() == ()
+
+
+def test_runs_of_more_than_a_day_ago_are_left_out(journal: Journal) -> None:
+    yesterday = datetime.now(UTC) - timedelta(hours=25)
+    journal.add(replace(FIRST, id="old", started_at=yesterday.isoformat()))
+    assert journal.runs() == (FIRST, SECOND)
+
+
+def test_the_key_is_for_its_user_alone(journal: Journal, state: Path) -> None:
+    kept = state / "pytest-moeperf" / "journal.key"
+    assert kept.stat().st_mode & 0o777 == 0o600
+    assert len(kept.read_bytes()) == 32
+    kept.chmod(0o644)
+    assert journal.runs() == ()

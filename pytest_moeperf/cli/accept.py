@@ -53,7 +53,7 @@ def add(commands: Commands) -> None:
 
 def run(args: argparse.Namespace) -> int:
     from pytest_moeperf.baselines import Refusal
-    from pytest_moeperf.cli.report_file import read_report
+    from pytest_moeperf.cli.report_file import digest_of, read_report
     from pytest_moeperf.reporting.text import fill, wrap
 
     if not args.reason.strip():
@@ -63,7 +63,8 @@ def run(args: argparse.Namespace) -> int:
     name, _, digest = args.cell.partition("@")
     outcomes = outcomes_of(name, read_report(report), report=report)
     store = store_at(settings, args.baselines)
-    proposal = propose(outcomes, digest=digest, settings=settings, store=store, reason=args.reason)
+    by = f"{BY}, report {digest_of(report)}"
+    proposal = propose(outcomes, digest=digest, settings=settings, store=store, reason=args.reason, by=by)
     cell = outcomes[0].decision.cell
     if isinstance(proposal, Refusal):
         pytest_command = f"pytest -m perf --backend={shlex.quote(cell.backend)}"
@@ -93,11 +94,12 @@ def outcomes_of(text: str, outcomes: Sequence[Outcome], *, report: Path) -> tupl
 
 
 def propose(
-    outcomes: Sequence[Outcome], *, digest: str, settings: Settings, store: BaselineStore, reason: str
+    outcomes: Sequence[Outcome], *, digest: str, settings: Settings, store: BaselineStore, reason: str, by: str
 ) -> Update | Refusal:
     """What ``--update-baselines`` would have made of the outcomes of one cell, which may be those of several tests.
 
     :param digest: how that of the baseline's fingerprint must begin.
+    :param by: what the history keeps as the source.
     :raises UsageProblem: the runs belong to another baseline of the cell.
     """
     from pytest_moeperf.baselines import Refusal, propose_update, stored_runs
@@ -152,7 +154,7 @@ def propose(
         fingerprint=last.fingerprint,
         evidence=last.evidence,
         max_drift=settings.gate.max_drift,
-        by=BY,
+        by=by,
         at=datetime.now(UTC).isoformat(timespec="seconds"),
         reason=reason,
         verified=gravest.verdict is Verdict.VERIFIED_WIN,

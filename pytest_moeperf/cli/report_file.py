@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 import math
 from collections.abc import Sequence
 from pathlib import Path
@@ -34,6 +35,12 @@ def read_report(path: Path) -> tuple[Outcome, ...]:
         if impossible := outcome.decision.cell.workload.impossible:
             raise UsageProblem(where=str(file), problem=f"is no report: {impossible}", next_step=_WRITE_ONE)
     return outcomes
+
+
+def digest_of(path: Path) -> str:
+    """What names a report in a baseline's history: the first 12 digits of the file's SHA-256."""
+    file = path / FILE_NAME if path.is_dir() else path
+    return hashlib.sha256(file.read_bytes()).hexdigest()[:12]
 
 
 def read_view(path: Path) -> View:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
 from dataclasses import replace
 from pathlib import Path
@@ -50,7 +51,7 @@ triton c=10 512/128: moved, 6 runs
     assert (event.kind, event.reason, event.by, event.accepted, event.runs) == (
         "moved",
         REASON,
-        "moeperf accept",
+        f"moeperf accept, report {hashlib.sha256(Path('.moeperf/last/moeperf.json').read_bytes()).hexdigest()[:12]}",
         True,
         6,
     )

@@ -7,6 +7,7 @@ import re
 import shlex
 from collections.abc import Callable
 from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -150,11 +151,13 @@ def test_no_command_prints_it(text: str, capsys: pytest.CaptureFixture[str]) -> 
 
 
 @shapes
-def test_no_journal_holds_it(tmp_path: Path, text: str) -> None:
+def test_no_journal_holds_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     journal = Journal(tmp_path, "one")
     journal.take()
     journal.start()
-    journal.add(replace(outcome_with(text, invalid()).runs[0]))
+    now = datetime.now(UTC).isoformat()
+    journal.add(replace(outcome_with(text, invalid()).runs[0], started_at=now))
     journal.release()
     assert not leaks(journal.path.read_text())
     assert len(journal.runs()) == 1

@@ -69,3 +69,15 @@ def test_a_report_that_contradicts_itself_is_not_accepted(tmp_path: Path, monkey
     assert ran.code == 1
     assert "not accepted\n  The report contradicts itself: run 1 of launch d20-1 has" in ran.err
     assert path.read_text() == before
+
+
+def test_figures_that_were_left_out_hide_nothing(honest: Run) -> None:
+    metrics = honest.metrics
+    for without in (
+        replace(metrics, out_tps=None),
+        replace(metrics, duration_s=0.0),
+        replace(metrics, duration_s=float("nan")),
+        replace(metrics, steady_window_s=None),
+        replace(metrics, ttft_ms=replace(metrics.ttft_ms, mean=None), tpot_ms=replace(metrics.tpot_ms, mean=500.0)),
+    ):
+        assert contradiction(replace(honest, metrics=without))

@@ -84,11 +84,7 @@ class Answer:
         # Half surrogates, NaN, what is cut short, what is nested deeply.
         try:
             data = msgspec.json.decode(self.text)
-        except (
-            msgspec.DecodeError,
-            ValueError,
-            RecursionError,
-        ) as error:  # half surrogates, NaN, what is cut short, what is nested deeply
+        except (msgspec.DecodeError, ValueError, RecursionError) as error:
             return self.refused(BROKEN, f"the answer is no JSON that can be read: {str(error)[:_SHOWN]}")
         if not isinstance(data, dict):
             return self.refused(BROKEN, f"the answer is a JSON {type(data).__name__}, not an object")

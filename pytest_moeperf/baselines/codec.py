@@ -17,6 +17,8 @@ from pytest_moeperf.model.bounds import METRICS
 from pytest_moeperf.model.codec import from_plain, to_plain
 from pytest_moeperf.outgoing import printable_data, scrub_secrets
 
+LARGEST_BYTES = 8 << 20
+"""Of a file: some 4000 runs."""
 _ONE_A_LINE = frozenset({"anchor", "history", "retired", "runs"})
 _RESTORE = "restore it with `git checkout -- {path}` or from a backup; pytest-moeperf itself replaces files as a whole"
 

@@ -8,7 +8,7 @@ import secrets
 from collections.abc import Iterable
 from pathlib import Path
 
-from pytest_moeperf.baselines.codec import decode, encode, refuse_secrets, refuse_unstorable
+from pytest_moeperf.baselines.codec import LARGEST_BYTES, decode, encode, refuse_secrets, refuse_unstorable
 from pytest_moeperf.baselines.locking import LOCKS_FOLDER, StoreLock
 from pytest_moeperf.baselines.merge import merge
 from pytest_moeperf.baselines.naming import cell_folder, earlier_path, relative_path, same_cell, slug
@@ -20,8 +20,6 @@ from pytest_moeperf.model.run import Fingerprint
 from pytest_moeperf.model.workload import Cell
 
 _TEMPORARY = ".moeperf-tmp"
-_LARGEST_BYTES = 8 << 20
-"""Some 4000 runs."""
 
 
 class FileStore:
@@ -58,7 +56,6 @@ class FileStore:
         refuse_secrets(baseline, path=str(path))
         self._refuse_links(path)
         with self._lock.held(path):
-            self._refuse_links(path)
             stored = self._read(path) if path.exists() else None
             merged = merge(stored, baseline, path=str(path))
             refuse_unstorable(merged, path=str(path))
@@ -92,7 +89,7 @@ class FileStore:
     def _read(self, path: Path) -> Baseline:
         self._refuse_links(path)
         try:
-            text = read_text(path, most_bytes=_LARGEST_BYTES)
+            text = read_text(path, most_bytes=LARGEST_BYTES)
         except UnicodeDecodeError as error:
             raise BaselineError(
                 path=str(path),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import errno
 import json
 import os
 import socket
@@ -38,9 +37,8 @@ class StoreLock:
 
         lock = FileLock(self._folder / "store.lock", timeout=self._timeout_s)
         try:
+            self._refuse_links(path)
             keep_out_of_git(self._folder, below=self._root)
-            for file in (self._folder / "store.lock", self._holder_file):
-                refuse_links(file, below=self._root)
             lock.acquire()
         except Timeout:
             raise BaselineError(
@@ -50,12 +48,9 @@ class StoreLock:
             ) from None
         except (OSError, NotImplementedError) as error:
             reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-            place = getattr(error, "filename", None) or self._folder
             raise BaselineError(
                 path=str(path),
-                problem=f"can't be written: no lock in {self._folder}: {place} {reason}"
-                if getattr(error, "errno", None) in (errno.ELOOP, errno.EINVAL)
-                else f"can't be written: no lock in {self._folder}: {reason}",
+                problem=f"can't be written: no lock in {self._folder}: {reason}",
                 next_step="make the baselines folder one that this user may write, on a file system with locks",
             ) from None
         try:
@@ -65,6 +60,18 @@ class StoreLock:
             with contextlib.suppress(OSError):
                 self._holder_file.unlink(missing_ok=True)
             lock.release()
+
+    def _refuse_links(self, path: Path) -> None:
+        """:raises BaselineError: about ``path``: a lock's file leads elsewhere."""
+        for name in (".gitignore", "store.lock", self._holder_file.name):
+            try:
+                refuse_links(self._folder / name, below=self._root)
+            except OSError as error:
+                raise BaselineError(
+                    path=str(path),
+                    problem=f"can't be written: {error.filename} {error.strerror}",
+                    next_step=f"remove that: {LOCKS_FOLDER} holds nothing that is to be kept",
+                ) from None
 
     def _note_holder(self) -> None:
         # Only for the message of whoever waits in vain: a note that can't be written must not stop a recording.

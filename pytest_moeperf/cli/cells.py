@@ -75,10 +75,10 @@ def read_entry(path: Path) -> Entry:
     :raises BaselineError: if it can't be read or is none.
     """
     from pytest_moeperf.baselines import Entry
-    from pytest_moeperf.baselines.codec import decode
+    from pytest_moeperf.baselines.codec import LARGEST_BYTES, decode
 
     try:
-        text = read_text(path)
+        text = read_text(path, most_bytes=LARGEST_BYTES)
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
         raise BaselineError(path=str(path), problem=f"can't be read: {reason}") from None

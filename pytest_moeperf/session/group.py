@@ -108,6 +108,15 @@ class Group:
             self._keep(partial(self._journal.add, event.run))
         self._on_event(event)
 
+    def _gone_on_from(self) -> tuple[Run, ...]:
+        runs, left_out = self._journal.gone_on_from()
+        if left_out:
+            self._note(left_out)
+        return runs
+
+    def _note(self, text: str) -> None:
+        self._on_event(CampaignEvent(kind="note", text=text, elapsed_s=0.0))
+
     def _keep(self, write: Callable[[], None]) -> None:
         """A journal that can't be written (a full disk, a read-only checkout) must not stop the measurement."""
         if self._journal_lost:
@@ -117,7 +126,7 @@ class Group:
         except OSError as error:
             self._journal_lost = True
             text = f"runs are not kept for --perf-continue: {self._journal.path}: {error.strerror or error}"
-            self._on_event(CampaignEvent(kind="note", text=text, elapsed_s=0.0))
+            self._note(text)
 
     def _foretell(self) -> None:
         """Say which cells will have nothing to be compared with before the first launch: it costs minutes.
@@ -135,7 +144,7 @@ class Group:
                 why = "; ".join(describe(item for item in match.differences if item.blocking))
                 text = f"its baseline can't be compared: {why}"
             if text:
-                self._on_event(CampaignEvent(kind="note", text=f"{plan.cell.label}: {text}", elapsed_s=0.0))
+                self._note(f"{plan.cell.label}: {text}")
 
     @property
     def _compared_with(self) -> str:
@@ -147,7 +156,7 @@ class Group:
         self._begun |= {plan.cell for plan in plans}
         self._keep(self._journal.take)
         if self._earlier is None:
-            self._earlier = self._journal.runs() if self.settings.resume and not self._journal_lost else ()
+            self._earlier = self._gone_on_from() if self.settings.resume and not self._journal_lost else ()
             self._keep(partial(self._journal.start, self._earlier))
         campaign = Campaign(
             [replace(plan, reference=self._compared_with) for plan in plans],

@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import os
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -61,23 +61,32 @@ class Journal:
         """Of the invocation that was interrupted, else of one whose verdicts ask for more, in order. A line that was
         cut off by a kill, or that this user didn't write on this host, ends them; those of more than a day ago are left
         out."""
+        return self.gone_on_from()[0]
+
+    def gone_on_from(self) -> tuple[tuple[Run, ...], str]:
+        """``runs()``, and how many others are kept there, for the user; empty if none is."""
         found: list[Run] = []
         kept = self._path if self._path.is_file() else self._undecided
         if not kept.is_file():
-            return ()
+            return (), ""
         try:
             refuse_links(kept, below=self._root)
-            text, key = read_text(kept), journal_key.key()
-        except (OSError, UnicodeDecodeError):
-            return ()
-        for line in text.splitlines():
+            lines, key = read_text(kept).splitlines(), journal_key.key()
+        except (OSError, UnicodeDecodeError) as error:
+            return (), f"{kept}: no run of it is gone on from: {error}"
+        for line in lines:
             try:
                 run = from_plain(Run, parse_json(journal_key.verified(line, with_key=key)))
             except ValueError:
                 break
             if not _is_old(run):
                 found.append(run)
-        return tuple(found)
+        others = len(lines) - len(found)
+        left_out = (
+            f"{kept}: {others} of its {len(lines)} runs measured anew: of more than a day ago, cut off, or not "
+            "written by this user on this host"
+        )
+        return tuple(found), left_out if others else ""
 
     def start(self, runs: tuple[Run, ...] = ()) -> None:
         """Begin anew, with the runs that are continued from: a kill on the way leaves what was there before.
@@ -85,7 +94,7 @@ class Journal:
         :raises OSError: it can't be written.
         """
         if runs:
-            write_atomically(self._path, "".join(_line(run) for run in runs).encode())
+            write_atomically(self._path, _lines(runs))
         else:
             self._path.unlink(missing_ok=True)
         self._undecided.unlink(missing_ok=True)
@@ -94,9 +103,9 @@ class Journal:
         """:raises OSError: it can't be written."""
         # Other users of the machine have no business with it.
         descriptor = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW, 0o600)
-        with os.fdopen(descriptor, "a", encoding="utf-8") as file:
+        with os.fdopen(descriptor, "ab") as file:
             os.fchmod(descriptor, 0o600)
-            file.write(_line(run))
+            file.write(_lines((run,)))
 
     def finish(self, *, undecided: Collection[Cell] = ()) -> None:
         """The verdicts are out; the report and the baselines keep the runs from here on.
@@ -106,15 +115,17 @@ class Journal:
         """
         kept = [run for run in self.runs() if run.cell in undecided]
         if kept:
-            write_atomically(self._undecided, "".join(_line(run) for run in kept).encode())
+            write_atomically(self._undecided, _lines(kept))
         else:
             self._undecided.unlink(missing_ok=True)
         self._path.unlink(missing_ok=True)
 
 
-def _line(run: Run) -> str:
-    """:raises OSError: there is no key to sign it with."""
-    return journal_key.signed(json.dumps(told(to_plain(run)), allow_nan=False), with_key=journal_key.key()) + "\n"
+def _lines(runs: Iterable[Run]) -> bytes:
+    """:raises OSError: there is no key to sign them with."""
+    key = journal_key.key()
+    texts = (json.dumps(told(to_plain(run)), allow_nan=False) for run in runs)
+    return "".join(f"{journal_key.signed(text, with_key=key)}\n" for text in texts).encode()
 
 
 def _is_old(run: Run) -> bool:

@@ -140,3 +140,16 @@ def test_the_key_is_for_its_user_alone(journal: Journal, state: Path) -> None:
     assert len(kept.read_bytes()) == 32
     kept.chmod(0o644)
     assert journal.runs() == ()
+
+
+def test_whoever_goes_on_is_told_what_is_left_out(journal: Journal) -> None:
+    assert journal.gone_on_from() == ((FIRST, SECOND), "")
+    first, second = journal.path.read_text().splitlines()
+    journal.path.write_text(f"{first}\n{second.replace('101.0', '909.0')}\n")
+    assert journal.gone_on_from() == (
+        (FIRST,),
+        f"{journal.path}: 1 of its 2 runs measured anew: of more than a day ago, cut off, or not written by this user "
+        "on this host",
+    )
+    journal.path.write_bytes(b"\xff\xfe")
+    assert journal.gone_on_from()[1].startswith(f"{journal.path}: no run of it is gone on from: 'utf-8' codec can't")

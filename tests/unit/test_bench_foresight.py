@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -23,6 +24,17 @@ from pytest_moeperf.model.environment import EnvironmentFacts
 from pytest_moeperf.model.run import CANDIDATE, REFERENCE, Evidence
 from pytest_moeperf.model.spec import NO_MODEL, ServerSpec
 from pytest_moeperf.model.workload import Cell, Workload
+
+RULES = MeasuringRules(
+    slo_ms={},
+    min_window_s=0.0,
+    strict_evidence=False,
+    profile_kernels=False,
+    request_timeout_s=1.0,
+    label="test",
+    wait_until=None,
+    software={},
+)
 
 
 def nobody(*_: object) -> None:
@@ -58,16 +70,7 @@ def bench_of(engine: str, baselines: Path) -> ServerBench:
         session="now",
         keep_server_s=0.0,
         store=FileStore(baselines),
-        rules=MeasuringRules(
-            slo_ms={},
-            min_window_s=0.0,
-            strict_evidence=False,
-            profile_kernels=False,
-            request_timeout_s=1.0,
-            label="test",
-            wait_until=None,
-            software={},
-        ),
+        rules=RULES,
         listener=Listener(on_run=nobody, on_progress=nobody, on_start=nobody, on_wait=nobody, on_ready=nobody),
         node_command=nobody,  # type: ignore[arg-type]
     )
@@ -109,3 +112,10 @@ def test_another_machine_is_known_before_a_launch(
     assert [difference.field for difference in match.differences if difference.blocking] == foreseen
     assert match.comparable is (not foreseen)
     assert bench_of(engine, tmp_path).foreseen(replace(cell, backend="other")).baseline is None
+
+
+def test_nobody_waits_for_others_beyond_the_budget() -> None:
+    assert RULES.wait_timeout_s == 4 * 3600.0
+    now = time.monotonic()
+    assert replace(RULES, wait_until=now - 1.0).wait_timeout_s == 0.0
+    assert 50.0 < replace(RULES, wait_until=now + 60.0).wait_timeout_s <= 60.0

@@ -13,7 +13,6 @@ from pathlib import Path
 
 import pytest
 
-from pytest_moeperf.bench.live import MeasuringRules
 from pytest_moeperf.model.server import RECORD_SCHEMA, ServerRecord
 from pytest_moeperf.servers import cgroups, gpu_memory, proctree, wire
 from pytest_moeperf.servers.private_files import create_private, read_private, write_atomically
@@ -321,20 +320,3 @@ def test_a_group_with_a_share_of_its_own_is_not_made(tmp_path: Path, monkeypatch
     cgroups.remove(tmp_path / "moeperf-b")
     monkeypatch.setattr(cgroups, "of", lambda _launch_id: None)
     assert cgroups.make("c") is None
-
-
-def test_nobody_waits_for_others_beyond_the_budget() -> None:
-    rules = MeasuringRules(
-        slo_ms={},
-        min_window_s=0.0,
-        strict_evidence=False,
-        profile_kernels=False,
-        request_timeout_s=1.0,
-        label="test",
-        wait_until=None,
-        software={},
-    )
-    assert rules.wait_timeout_s == 4 * 3600.0
-    now = time.monotonic()
-    assert dataclasses.replace(rules, wait_until=now - 1.0).wait_timeout_s == 0.0
-    assert 50.0 < dataclasses.replace(rules, wait_until=now + 60.0).wait_timeout_s <= 60.0

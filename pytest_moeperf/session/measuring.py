@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
@@ -119,7 +119,7 @@ class MeasuringSession:
             on_event=self.progress.event,
             journal=Journal(Path(self.settings.root), f"{kind}-{slug(spec.backend)}-{spec.digest}"),
             is_heard=partial(is_heard, self.config),
-            others=sum(len(plan.bounds) for planned in self._planned.values() for plan in planned if planned != plans),
+            others=bounds_beside(plans, self._planned.values()),
         )
 
     def _bench(self, spec: ServerSpec, plans: tuple[CellPlan, ...], settings: Settings) -> ServerBench:
@@ -206,3 +206,8 @@ def session_id(config: pytest.Config) -> str:
     worker: Any = getattr(config, "workerinput", None)
     token = worker["testrunuid"] if worker else uuid.uuid4().hex
     return f"{datetime.now(UTC):%Y%m%d}-{token[:8]}"
+
+
+def bounds_beside(plans: tuple[CellPlan, ...], planned: Iterable[tuple[CellPlan, ...]]) -> int:
+    """How many bounds the other groups of this invocation judge: all share the error of one family."""
+    return sum(len(plan.bounds) for others in planned if others != plans for plan in others)

@@ -88,6 +88,13 @@ def test_the_folder_itself_may_be_a_link(tmp_path: Path) -> None:
     assert (tmp_path / "shared" / ".moeperf" / ".gitignore").read_text() == "*\n"
 
 
+@pytest.mark.timeout(20)
+def test_a_pipe_is_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(OSError, match="is not a plain file"):
+        read_text(tmp_path / "pipe")
+
+
 def test_a_file_that_is_too_large_is_not_read(tmp_path: Path) -> None:
     path = tmp_path / "large"
     with path.open("wb") as file:

@@ -9,6 +9,7 @@ from dataclasses import replace
 import pytest
 
 from pytest_moeperf import gate
+from pytest_moeperf.gate.evidence import stored_pair_sd
 from pytest_moeperf.gate.story import tell_stories
 from pytest_moeperf.gate.validity import sort_runs
 from pytest_moeperf.model.baseline import Baseline, BaselineMatch, StoredRun
@@ -693,3 +694,9 @@ def test_a_value_that_is_not_defined_says_why() -> None:
             f"TPOT is not defined in 2 of 2 runs of candidate launch L0: {why}",
         )
         assert sort_runs(runs, bounds=[THROUGHPUT], launch=launch, wanted=2).problems == ()
+
+
+@pytest.mark.parametrize(("reference", "tells"), [("", True), ("triton", True), ("cutlass", False)])
+def test_stored_launches_of_another_backend_tell_nothing_of_the_candidates(reference: str, tells: bool) -> None:
+    state = screened(-0.06, plan=replace(plan_of(), reference=reference), capabilities=PAIRED)
+    assert (stored_pair_sd(state, THROUGHPUT) is not None) == tells

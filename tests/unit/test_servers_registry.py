@@ -155,6 +155,7 @@ def test_a_forged_record_makes_nobody_touch_the_folder_that_it_names(names: str,
     path = stored(runtime, forged)
     if names == "another launch":
         path.write_text(path.read_text().replace('"forged"', '"../../victim"'))
+        assert read_records(runtime) == []
     else:
         (record,) = read_records(runtime)
         assert (record.folder, record.log_path) == (str(path.parent), str(path.parent / "server.log"))

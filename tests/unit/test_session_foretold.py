@@ -19,6 +19,7 @@ from pytest_moeperf.model.verdict import Difference
 from pytest_moeperf.model.workload import Cell, Workload
 from pytest_moeperf.session import group as group_module
 from pytest_moeperf.session.group import Group
+from pytest_moeperf.session.measuring import bounds_beside
 from pytest_moeperf.session.plan_text import plan_lines
 
 CELL = Cell(backend="triton", workload=Workload(concurrency=10))
@@ -111,3 +112,34 @@ def test_a_plan_says_what_each_cell_has() -> None:
     ]
     comparable = plan_lines([(SPEC, (PLAN,), bench(OTHER_MACHINE[1:]))], Settings())
     assert comparable[1] == "  cell       c=10 512/128, 40 prompts, baseline of 2 launches in 1 session"
+
+
+def test_runs_that_are_not_gone_on_from_are_told_before_the_launch(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Measured:
+        def __init__(self, *_: Any, **given: Any) -> None:
+            assert given["resume_runs"] == ()
+
+        def run(self) -> dict[str, Any]:
+            return {CELL.key: None}
+
+    events: list[CampaignEvent] = []
+    monkeypatch.setattr(group_module, "Campaign", Measured)
+    journal: Any = SimpleNamespace(take=lambda: None, start=lambda _: None, gone_on_from=lambda: ((), "2 runs are old"))
+    Group(
+        spec=SPEC,
+        plans=(PLAN,),
+        bench=bench(()),
+        settings=Settings(resume=True),
+        on_event=events.append,
+        journal=journal,
+    ).run_campaign()
+    assert [event.text for event in events] == ["2 runs are old"]
+
+
+def test_all_groups_of_an_invocation_share_one_family() -> None:
+    both = (Bound(metric="throughput"), Bound(metric="tpot"))
+    other = tuple(
+        CellPlan(cell=Cell(backend="cutlass", workload=Workload(concurrency=number)), bounds=both) for number in (1, 10)
+    )
+    assert bounds_beside((PLAN,), [(PLAN,), other]) == 4
+    assert bounds_beside(other, [(PLAN,), other]) == 1

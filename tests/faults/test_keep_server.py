@@ -30,8 +30,8 @@ def test_it_makes_room_for_the_fresh_launches_and_the_next_backend(world: World)
     assert "REGRESSION" in finished.section("test_decode[two-2]")
     assert "1 failed, 1 passed" in finished.raw
     logs = [log.read_text("utf-8") for log in world.runtime.glob("launches/*/guardian.log")]
-    # One that records; a screen each; two pairs, fresh.
-    assert len(logs) == 1 + 2 + 4
+    # One that records; a screen each; four pairs, fresh: with one launch stored the first two claim nothing.
+    assert len(logs) == 1 + 2 + 8
     # `one` gave way to `two`, whose first launch gave way to the first fresh one, of whichever arm.
     reasons = re.findall(
         r"asked to stop by pytest pid \d+: (?:one|two) \(simulated, TP2\) needs its devices", "".join(logs)
